@@ -16,7 +16,8 @@ pub(crate) struct BlockQueue {
 }
 
 impl BlockQueue {
-    pub fn of(disk: &Path) -> BlockQueue {
+    /// The request queue of a disk, of which nothing is changed yet.
+    pub fn of_disk(disk: &Path) -> BlockQueue {
         let name = disk.file_name().unwrap_or_default();
         BlockQueue {
             folder: Path::new("/sys/block").join(name).join("queue"),

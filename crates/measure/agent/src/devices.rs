@@ -1,9 +1,16 @@
-//! Devices: waited for, since they appear a moment after their drivers, and found.
+//! The devices of a guest: the modules that drive them, its disks and its network card; waited for, since they appear a moment
+//! after their drivers.
 
-use std::fs;
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io;
+use std::mem;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL};
+use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER};
 
 const APPEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -43,10 +50,8 @@ pub(crate) fn measured_disk() -> Option<PathBuf> {
 pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
     let has_serial = |disk: &fs::DirEntry| {
         let number = |name| fs::read(disk.path().join(name)).ok();
-        SERIALS
-            .iter()
-            .filter_map(number)
-            .any(|bytes| is_serial(&bytes, serial))
+        let mut numbers = SERIALS.iter().filter_map(number);
+        numbers.any(|bytes| is_serial(&bytes, serial))
     };
     let mut disks = fs::read_dir("/sys/block").ok()?.flatten();
     let node = disks
@@ -59,6 +64,140 @@ pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
 fn is_serial(bytes: &[u8], serial: &str) -> bool {
     let is = |text: &[u8]| text.trim_ascii() == serial.as_bytes();
     is(bytes) || bytes.get(4..).is_some_and(is)
+}
+
+/// A module's parameters. Linux 7 asks an NFS server of version 4.1 for delegations of folders with its GETATTRs; nfs-ganesha
+/// does not know that call and fails what it comes with: reading a folder gives EREMOTEIO. A module without this parameter
+/// loads all the same.
+fn parameters(path: &str) -> &'static CStr {
+    if path.ends_with("/nfsv4.ko") {
+        c"directory_delegations=0"
+    } else {
+        c""
+    }
+}
+
+/// Loads the modules of a list below `/vmtax`, one path a line, dependencies first: `modules`, or the additional ones of a share
+/// method (`modules-METHOD`) or of a command's root (`modules-command`). Gives what did not work. A kernel without modules, or
+/// without the list, is no fault.
+pub(crate) fn load_modules(list: &str) -> Vec<String> {
+    let list = fs::read_to_string(format!("/vmtax/{list}.list")).unwrap_or_default();
+    list.lines()
+        .filter_map(|path| load(path).err().map(|why| format!("module {path}: {why}")))
+        .collect()
+}
+
+fn load(path: &str) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    match rustix::system::finit_module(file, parameters(path), 0) {
+        // ENODEV: a driver for a CPU feature that this guest lacks; another driver has a general one.
+        Ok(()) | Err(Errno::EXIST | Errno::NODEV) => Ok(()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Sets the address of the card with this hardware address, and enables it.
+pub(crate) fn configure_card(mac: &str, address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
+    let name = wait_for(|| card(mac)).ok_or_else(|| format!("no network card '{mac}' appeared"))?;
+    let socket = socket()?;
+    let failed =
+        |what: &'static str| move |e: io::Error| format!("{what} of the network card: {e}");
+    let mut request = request(&name);
+    request.ifr_ifru.ifru_addr = plain(address);
+    ioctl(&socket, libc::SIOCSIFADDR, &mut request).map_err(failed("the address"))?;
+    request.ifr_ifru.ifru_netmask = plain(mask);
+    ioctl(&socket, libc::SIOCSIFNETMASK, &mut request).map_err(failed("the mask"))?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(failed("enabling"))
+}
+
+/// A socket: any takes the requests below.
+fn socket() -> Result<UdpSocket, String> {
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))
+}
+
+/// Sets the default route.
+pub(crate) fn route_all(gateway: Ipv4Addr) -> Result<(), String> {
+    let socket = socket()?;
+    // SAFETY: all of it are numbers and one pointer, for which zero is a value.
+    let mut route: libc::rtentry = unsafe { mem::zeroed() };
+    route.rt_dst = plain(Ipv4Addr::UNSPECIFIED);
+    route.rt_genmask = plain(Ipv4Addr::UNSPECIFIED);
+    route.rt_gateway = plain(gateway);
+    route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+    // SAFETY: the descriptor is open, and the request reads a whole `rtentry`, which this is.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT as _, &raw const route) } {
+        0 => Ok(()),
+        _ => {
+            let error = io::Error::last_os_error();
+            Err(format!("the route by {gateway}: {error}"))
+        }
+    }
+}
+
+/// Enables the loopback device.
+pub(crate) fn enable_loopback() -> Result<(), String> {
+    let socket = socket()?;
+    let mut request = request("lo");
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(|e| format!("enabling lo: {e}"))
+}
+
+/// The card with the address that the host gave it; a guest's kernel may have other interfaces.
+fn card(mac: &str) -> Option<String> {
+    let is_ours = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("address"))
+            .is_ok_and(|address| address.trim_end() == mac)
+    };
+    let mut cards = fs::read_dir("/sys/class/net").ok()?.flatten();
+    cards.find(is_ours)?.file_name().into_string().ok()
+}
+
+/// Configures the card that is measured; `None` where the guest was given none.
+pub(crate) fn configure_measured_card() -> Option<Result<SocketAddrV4, String>> {
+    // The controller names the echo server on the kernel's command line: a card appears a moment after its driver.
+    let line = fs::read_to_string("/proc/cmdline").ok()?;
+    let named = |word: &str| {
+        word.strip_prefix(NET_PARAMETER)?
+            .strip_prefix('=')
+            .map(str::to_owned)
+    };
+    let echo = line.split_whitespace().find_map(named)?;
+    let echo = echo
+        .parse()
+        .map_err(|_| format!("{NET_PARAMETER}={echo} is no address with a port"));
+    Some(echo.and_then(|echo| configure_card(NET_MAC, NET_ADDRESS, NET_MASK).map(|()| echo)))
+}
+
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: all of it are numbers and arrays of numbers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // One less than there is room for: the last stays zero.
+    let room = request.ifr_name.len() - 1;
+    for (place, byte) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    request
+}
+
+fn plain(address: Ipv4Addr) -> libc::sockaddr {
+    // Port, then address, in network order.
+    let mut data = [0; 14];
+    for (place, byte) in data[2..6].iter_mut().zip(address.octets()) {
+        *place = byte as libc::c_char;
+    }
+    libc::sockaddr {
+        sa_family: libc::AF_INET as libc::sa_family_t,
+        sa_data: data,
+    }
+}
+
+fn ioctl(socket: &UdpSocket, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and these requests read a whole `ifreq`, which this is.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), what as _, std::ptr::from_mut(request)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

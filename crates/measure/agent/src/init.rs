@@ -1,7 +1,9 @@
 //! A guest's first process: sets up the system that workloads need, serves requests, and powers off.
 
-use crate::devices::{disk_with_serial, measured_disk, wait_for};
-use crate::{AgentError, modules, network, serve};
+use crate::devices::{
+    configure_measured_card, disk_with_serial, load_modules, measured_disk, wait_for,
+};
+use crate::{AgentError, serve};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::RebootCommand;
@@ -36,14 +38,15 @@ fn set_up_and_serve() -> Result<(), AgentError> {
         mount(kind, at, kind, MountFlags::empty(), None)
             .map_err(|e| AgentError::system(format!("mounting {kind} on {at}"), e))?;
     }
-    let mut complaints = modules::load_all();
+    let mut complaints = load_modules("modules");
     let channel = match port() {
         Some(port) => port,
         None => console()?,
     };
     let disk = measured_disk();
     let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
-    let echo = network::measured().and_then(|echo| echo.map_err(|why| complaints.push(why)).ok());
+    let echo =
+        configure_measured_card().and_then(|echo| echo.map_err(|why| complaints.push(why)).ok());
     serve(
         channel,
         &Places {
@@ -97,10 +100,8 @@ fn mount_files(disk: &Path, complaints: &mut Vec<String>) -> Option<PathBuf> {
     match mounted {
         Ok(()) => Some(PathBuf::from(FILES)),
         Err(e) => {
-            complaints.push(format!(
-                "mounting ext4 from {} on {FILES}: {e}",
-                disk.display()
-            ));
+            let disk = disk.display();
+            complaints.push(format!("mounting ext4 from {disk} on {FILES}: {e}"));
             None
         }
     }

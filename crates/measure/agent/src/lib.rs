@@ -3,29 +3,24 @@
 //! trials start alike, and a workload that crashes or is killed for its memory is an error, not the end of the agent.
 
 mod block_queue;
-mod confine;
 mod devices;
 mod exec;
 mod init;
-mod modules;
-mod network;
 mod observe;
-mod outbox;
-mod sampling;
 mod serve;
 mod share;
-mod trace;
 mod trial;
 
-pub use confine::{Confinement, confine};
 pub use init::init;
 pub use observe::GuestObserver;
 pub use serve::serve;
 
-use std::io;
+use rustix::fd::BorrowedFd;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
-use vmtax_model::limit_remedy;
-use vmtax_wire::PORT;
+use std::{fs, io};
+use vmtax_model::{KernelIdentity, limit_remedy};
+use vmtax_wire::{MAX_PIECE, PORT, Reply, encode, piece};
 
 /// A fatal error of the agent.
 #[derive(Debug, thiserror::Error)]
@@ -66,5 +61,124 @@ impl AgentError {
             what: what.into(),
             source: source.into(),
         }
+    }
+}
+
+/// The limits of a native agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Use only this many of the CPUs that are allowed now.
+    pub cpus: Option<u32>,
+    /// Use these CPUs, where there are any here.
+    pub pinned: Vec<u32>,
+    /// Join this control group (its folder), which carries the memory limit.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Confines this process and its future children.
+///
+/// # Errors
+/// [`AgentError::System`] naming what could not be done.
+pub fn confine(to: &Confinement) -> Result<(), AgentError> {
+    if let Some(group) = &to.cgroup {
+        let procs = group.join("cgroup.procs");
+        fs::write(&procs, "0")
+            .map_err(|e| AgentError::system(format!("joining {}", procs.display()), e))?;
+    }
+    if !to.pinned.is_empty() {
+        let mut chosen = CpuSet::new();
+        to.pinned.iter().for_each(|&cpu| chosen.set(cpu as usize));
+        sched_setaffinity(None, &chosen)
+            .map_err(|e| AgentError::system(format!("using CPUs {:?}", to.pinned), e))?;
+    } else if let Some(cpus) = to.cpus {
+        let allowed = sched_getaffinity(None)
+            .map_err(|e| AgentError::system("reading the CPUs allowed", e))?;
+        let mut chosen = CpuSet::new();
+        (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| allowed.is_set(cpu))
+            .take(cpus as usize)
+            .for_each(|cpu| chosen.set(cpu));
+        let set = sched_setaffinity(None, &chosen);
+        set.map_err(|e| AgentError::system(format!("using only {cpus} CPUs"), e))?;
+    }
+    Ok(())
+}
+
+/// The kernel that runs this.
+pub(crate) fn kernel() -> KernelIdentity {
+    let uname = rustix::system::uname();
+    let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+    KernelIdentity {
+        system: text(uname.sysname()),
+        release: text(uname.release()),
+        version: text(uname.version()),
+    }
+}
+
+/// Number of CPUs that this process may use.
+pub(crate) fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
+}
+
+/// Sends a message.
+pub(crate) fn send(channel: BorrowedFd<'_>, reply: &Reply) -> Result<(), AgentError> {
+    send_frame(channel, &encode(reply)?)
+}
+
+/// Sends a whole frame.
+pub(crate) fn send_frame(channel: BorrowedFd<'_>, frame: &[u8]) -> Result<(), AgentError> {
+    let mut rest = frame;
+    while !rest.is_empty() {
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(channel, rest));
+        rest = &rest[written.map_err(|e| AgentError::Channel(e.into()))?..];
+    }
+    Ok(())
+}
+
+/// A function that sends a frame.
+pub(crate) type SendFrame<'a> = dyn FnMut(&[u8]) -> Result<(), AgentError> + 'a;
+
+/// Why a trial has no result.
+pub(crate) enum Failure {
+    /// The trial itself failed: the controller is told.
+    Trial(String),
+    /// The channel broke.
+    Channel(AgentError),
+}
+
+impl From<AgentError> for Failure {
+    fn from(error: AgentError) -> Failure {
+        Failure::Channel(error)
+    }
+}
+
+/// Returns the reply to send, where the channel still carries it.
+pub(crate) fn reply_or_broken(reply: Result<Reply, Failure>) -> Result<Reply, AgentError> {
+    match reply {
+        Ok(reply) => Ok(reply),
+        Err(Failure::Trial(error)) => Ok(Reply::Failed { error }),
+        Err(Failure::Channel(error)) => Err(error),
+    }
+}
+
+/// Sends files, piece by piece, as `fill` hands them over by name.
+pub(crate) fn ship(
+    send: &mut SendFrame<'_>,
+    fill: impl FnOnce(&mut dyn FnMut(&str, &[u8]) -> io::Result<()>) -> Result<(), String>,
+) -> Result<(), Failure> {
+    let mut broken = None;
+    let filled = fill(&mut |name, bytes| {
+        for part in bytes.chunks(MAX_PIECE) {
+            let frame = piece(name, part).map_err(io::Error::other)?;
+            if let Err(error) = send(&frame) {
+                broken = Some(error);
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+        }
+        Ok(())
+    });
+    match broken {
+        Some(error) => Err(Failure::Channel(error)),
+        None => filled.map_err(Failure::Trial),
     }
 }

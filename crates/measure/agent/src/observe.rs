@@ -1,8 +1,7 @@
 //! Traces the requests of a running guest's own kernel, for somebody who copied vmtax into it. The file is what a guest of
 //! vmtax sends its controller: frames with pieces of the trace's files, and one message behind them.
 
-use crate::AgentError;
-use crate::outbox::{Failure, send_frame, ship};
+use crate::{AgentError, Failure, cpus, kernel, send_frame, ship};
 use rustix::fd::BorrowedFd;
 use std::time::Duration;
 use vmtax_model::{DISK, ObservedDisk, ObservedGuest, SCHEMA};
@@ -32,10 +31,8 @@ impl GuestObserver {
         if disks.is_empty() {
             return Err(AgentError::NoDisk);
         }
-        let interrupts: Vec<u32> = disks
-            .iter()
-            .flat_map(|disk| disk.disk.interrupts.iter().copied())
-            .collect();
+        let interrupts = disks.iter().flat_map(|disk| &disk.disk.interrupts);
+        let interrupts: Vec<u32> = interrupts.copied().collect();
         let probes = ProbeSet::guest_of_others(DISK, &interrupts);
         let tracer = Tracer::start(&probes, cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
         Ok(GuestObserver { disks, tracer })
@@ -55,11 +52,8 @@ impl GuestObserver {
         let mut recorded = None;
         let mut send = |frame: &[u8]| send_frame(output, frame);
         let shipped = ship(&mut send, |ship| {
-            recorded = Some(
-                tracer
-                    .record(time, MAX_BYTES, stop, ship)
-                    .map_err(|e| e.to_string())?,
-            );
+            let trace = tracer.record(time, MAX_BYTES, stop, ship);
+            recorded = Some(trace.map_err(|e| e.to_string())?);
             Ok(())
         });
         shipped.map_err(|failure| match failure {
@@ -75,15 +69,12 @@ impl GuestObserver {
             full: false,
         });
         let missing = tracer.missing().to_vec();
-        let kernel = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+
         let guest = ObservedGuest {
             schema: SCHEMA,
-            kernel,
-            cpus,
+            kernel: kernel().release,
+            cpus: cpus(),
+
             begin,
             end,
             disks,

@@ -1,16 +1,18 @@
 //! The agent's loop: receives requests, runs workloads, sends replies.
 
 use crate::block_queue::BlockQueue;
-use crate::outbox::{send, send_frame};
-use crate::sampling::GuestSampling;
-use crate::trace::run_observed;
-use crate::trial::{OnBatch, kernel, run_in_fresh_process};
-use crate::{AgentError, exec, share};
+use crate::trial::{run_in_fresh_process, run_observed};
+use crate::{
+    AgentError, SendFrame, cpus, exec, kernel, reply_or_broken, send, send_frame, share, ship,
+};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::time::Duration;
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
-use vmtax_model::{BatchEdge, Places, Probes, WorkloadSpec};
+use vmtax_model::{
+    BatchEdge, CallCounts, CountBy, Inside, Missing, Places, Probes, WorkloadSpec, files,
+};
+use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::{Decoder, Frame, Hello, Reply, Request};
 
 /// The longest exchange of time stamps.
@@ -26,107 +28,122 @@ pub fn serve(
     complaints: Vec<String>,
 ) -> Result<(), AgentError> {
     let channel = channel.as_fd();
-    let mut places = places.clone();
-    send(channel, &Reply::Hello(hello(complaints)))?;
-    let mut decoder = Decoder::new();
-    let mut sampling = None;
-    let mut block_queue = places.disk.as_deref().map(BlockQueue::of);
+    let hello = Hello {
+        vmtax: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: kernel(),
+        cpus: cpus(),
+        complaints,
+    };
+    send(channel, &Reply::Hello(hello))?;
+    let mut server = Server {
+        channel,
+        places: places.clone(),
+        decoder: Decoder::new(),
+        sampling: None,
+        block_queue: places.disk.as_deref().map(BlockQueue::of_disk),
+    };
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        while let Some(frame) = decoder.frame() {
-            let Frame::Message(request) = frame? else {
-                continue;
-            };
-            let reply = match request {
-                Request::Run {
-                    workload,
-                    probes: Probes::None,
-                } => run(&workload, &places, &mut |edge| {
-                    forward(edge, channel, &mut decoder)
-                }),
-                Request::StartSampling {
-                    inside,
-                    shortest_call,
-                } => {
-                    drop(sampling.take()); // of a trial that failed
-                    sampling = Some(GuestSampling::start(inside, &shortest_call, &places));
-                    Reply::Sampling
-                }
-                Request::StopSampling => match sampling.take() {
-                    Some(sampling) => sampling.stop(&mut |frame| send_frame(channel, frame))?,
-                    None => Reply::Failed {
-                        error: "no sampling was started".to_owned(),
-                    },
-                },
-                Request::Run { workload, probes } => {
-                    run_observed(&workload, probes, &places, &mut |frame| {
-                        send_frame(channel, frame)
-                    })?
-                }
-                Request::Share { mount } => match share::mount(&mount) {
-                    Ok(line) => {
-                        places.share = Some(vmtax_wire::SHARE.into());
-                        Reply::Shared { mount: line }
-                    }
-                    Err(error) => Reply::Failed { error },
-                },
-                Request::SetBlockQueue { attributes } => {
-                    match block_queue.as_mut().map(|queue| queue.set(&attributes)) {
-                        Some(Ok(())) => Reply::BlockQueueSet,
-                        Some(Err(error)) => Reply::Failed {
-                            error: error.to_string(),
-                        },
-                        None => Reply::Failed {
-                            error: "this guest has no measured disk".to_owned(),
-                        },
+        while let Some(frame) = server.decoder.frame() {
+            match frame? {
+                Frame::Message(Request::Leave) => return Ok(()),
+                Frame::Message(request) => {
+                    if let Some(reply) = server.answer(request)? {
+                        send(channel, &reply)?;
                     }
                 }
-                Request::Root {
-                    host_name,
-                    writable,
-                    network,
-                } => match exec::prepare(&host_name, &writable, network, &places) {
-                    Ok(()) => Reply::Rooted,
-                    Err(error) => Reply::Failed { error },
-                },
-                Request::Exec { launch, probes } => {
-                    exec::run(&launch, &places, probes, channel, &mut decoder)?
-                }
-                // Of a command that has ended meanwhile.
-                // Or of a workload that did.
-                Request::GoOn
-                | Request::Signal { .. }
-                | Request::Close { .. }
-                | Request::Resize { .. } => continue,
-                Request::Ping => ping(),
-                Request::Leave => return Ok(()),
-            };
-            send(channel, &reply)?;
+                Frame::Piece { .. } => {}
+            }
         }
         match rustix::io::retry_on_intr(|| rustix::io::read(channel, &mut buffer)) {
             Ok(0) => return Ok(()),
-            Ok(n) => decoder.push(&buffer[..n]),
+            Ok(n) => server.decoder.push(&buffer[..n]),
             Err(e) => return Err(AgentError::Channel(e.into())),
         }
     }
 }
 
-fn hello(complaints: Vec<String>) -> Hello {
-    Hello {
-        vmtax: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: kernel(),
-        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        complaints,
+/// An agent that answers requests, and what earlier ones started.
+struct Server<'a> {
+    channel: BorrowedFd<'a>,
+    places: Places,
+    decoder: Decoder,
+    sampling: Option<GuestSampling>,
+    block_queue: Option<BlockQueue>,
+}
+
+impl Server<'_> {
+    /// Runs a workload; its batches are the controller's to measure.
+    fn run(&mut self, workload: &WorkloadSpec) -> Reply {
+        let channel = self.channel;
+        let mut on_batch = |edge| forward(edge, channel, &mut self.decoder);
+        let ran = run_in_fresh_process(workload, &self.places, None, Some(&mut on_batch));
+        reply_to(ran, |result| Reply::Done {
+            result: Box::new(result),
+            observed: None,
+        })
+    }
+
+    /// Carries a request out. `None` for one of a command or of a workload that has ended meanwhile.
+    fn answer(&mut self, request: Request) -> Result<Option<Reply>, AgentError> {
+        let channel = self.channel;
+        let mut send = |frame: &[u8]| send_frame(channel, frame);
+        Ok(Some(match request {
+            Request::Run {
+                workload,
+                probes: Probes::None,
+            } => self.run(&workload),
+            Request::Run { workload, probes } => {
+                run_observed(&workload, probes, &self.places, &mut send)?
+            }
+            Request::StartSampling {
+                inside,
+                shortest_call,
+            } => {
+                drop(self.sampling.take()); // of a trial that failed
+                self.sampling = Some(GuestSampling::start(inside, &shortest_call, &self.places));
+                Reply::Sampling
+            }
+            Request::StopSampling => match self.sampling.take() {
+                Some(sampling) => sampling.stop(&mut send)?,
+                None => failed("no sampling was started"),
+            },
+            Request::Share { mount } => reply_to(share::mount(&mount), |line| {
+                self.places.share = Some(vmtax_wire::SHARE.into());
+                Reply::Shared { mount: line }
+            }),
+            Request::SetBlockQueue { attributes } => match &mut self.block_queue {
+                Some(queue) => reply_to(queue.set(&attributes), |()| Reply::BlockQueueSet),
+                None => failed("this guest has no measured disk"),
+            },
+            Request::Root {
+                host_name,
+                writable,
+                network,
+            } => {
+                let made = exec::prepare(&host_name, &writable, network, &self.places);
+                reply_to(made, |()| Reply::Rooted)
+            }
+            Request::Exec { launch, probes } => {
+                exec::run(&launch, &self.places, probes, channel, &mut self.decoder)?
+            }
+            Request::Ping => reply_to(ping(), |()| Reply::Pinged),
+            Request::Leave
+            | Request::GoOn
+            | Request::Signal { .. }
+            | Request::Close { .. }
+            | Request::Resize { .. } => return Ok(None),
+        }))
     }
 }
 
-fn run(workload: &WorkloadSpec, places: &Places, on_batch: &mut OnBatch<'_>) -> Reply {
-    match run_in_fresh_process(workload, places, None, Some(on_batch)) {
-        Ok(result) => Reply::Done {
-            result: Box::new(result),
-            observed: None,
-        },
-        Err(error) => Reply::Failed { error },
+fn reply_to<T>(result: Result<T, impl ToString>, reply: impl FnOnce(T) -> Reply) -> Reply {
+    result.map_or_else(failed, reply)
+}
+
+fn failed(error: impl ToString) -> Reply {
+    Reply::Failed {
+        error: error.to_string(),
     }
 }
 
@@ -138,9 +155,8 @@ fn forward(edge: BatchEdge, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> i
         match decoder.frame() {
             Some(Ok(Frame::Message(Request::GoOn))) => return Ok(()),
             Some(Ok(_)) => {
-                return Err(io::Error::other(
-                    "a request other than to go on while a workload runs",
-                ));
+                let why = "a request other than to go on while a workload runs";
+                return Err(io::Error::other(why));
             }
             Some(Err(e)) => return Err(io::Error::other(e)),
             None => {}
@@ -153,13 +169,107 @@ fn forward(edge: BatchEdge, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> i
 }
 
 /// Answers exchanges of stamps until the controller ends them.
-fn ping() -> Reply {
-    let answered = Shared::guest()
-        .and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_TIMEOUT));
-    match answered {
-        Ok(()) => Reply::Pinged,
-        Err(error) => Reply::Failed {
-            error: error.to_string(),
-        },
+fn ping() -> Result<(), vmtax_clock::ClockError> {
+    let shared = Shared::guest()?;
+    vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_TIMEOUT)
+}
+
+/// Number of measurements of the overhead of counting, alternating with and without it: the minimum of each counts.
+const REPEATS: usize = 3;
+
+/// A guest that is sampled from its inside.
+#[derive(Debug)]
+pub(crate) struct GuestSampling {
+    sampler: Option<GuestSampler>,
+    counter: Option<CallCounter>,
+    added_ns: Option<f64>,
+    missing: Vec<Missing>,
+}
+
+impl GuestSampling {
+    /// Starts to sample and to count, as far as this kernel lets it.
+    pub fn start(inside: Inside, shortest_call: &WorkloadSpec, places: &Places) -> GuestSampling {
+        let mut missing = Vec::new();
+        let mut lacking = |what: &str, error: &dyn std::error::Error| {
+            missing.push(Missing::for_error(what, error))
+        };
+        if inside.calls.is_some() {
+            // Kernels without BPF are traced; before 5.2 what that takes has to be in a folder.
+            let _ = mount_tracefs();
+        }
+        // Before anything else is there that could cost.
+        let by = inside.calls;
+        let added_ns = by.and_then(|by| added_ns(by, shortest_call, places));
+        if inside.calls.is_some() {
+            // So that the programs which count have names among what is sampled; older kernels have no such switch.
+            let _ = std::fs::write("/proc/sys/net/core/bpf_jit_kallsyms", "1");
+        }
+        let counter = inside.calls.and_then(|by| {
+            let counter = CallCounter::start(by == CountBy::Process);
+            counter
+                .map_err(|e| lacking("the guest's system calls", &e))
+                .ok()
+        });
+        let sampler = (inside.hz > 0).then(|| GuestSampler::begin(inside, vec![exec::ROOT.into()]));
+        let what = "samples of what runs in the guest";
+        let sampler = sampler.and_then(|s| s.map_err(|e| lacking(what, &e)).ok());
+        GuestSampling {
+            sampler,
+            counter,
+            added_ns,
+            missing,
+        }
     }
+
+    /// Ends it, and sends what was found; gives the reply that comes last.
+    ///
+    /// # Errors
+    /// [`AgentError`] when the channel breaks; what else goes wrong is in the reply.
+    pub fn stop(self, send: &mut SendFrame<'_>) -> Result<Reply, AgentError> {
+        let added_ns = self.added_ns;
+        let counts = |counter: &CallCounter| {
+            let rows = counter.read().map_err(|e| e.to_string())?;
+            let counts = CallCounts {
+                method: counter.method(),
+                rows,
+                lost: counter.lost(),
+                added_ns,
+            };
+            serde_json::to_vec(&counts).map_err(|e| e.to_string())
+        };
+        // The programs that count stay until what was sampled has names: theirs are among them.
+        let calls = self.counter.as_ref().map(counts);
+        let profile = self
+            .sampler
+            .map(|sampler| serde_json::to_vec(&sampler.end()).map_err(|e| e.to_string()));
+        let sent = ship(send, |ship| {
+            for (name, bytes) in [(files::GUEST_CALLS, calls), (files::GUEST_PROFILE, profile)] {
+                let Some(bytes) = bytes.transpose()? else {
+                    continue;
+                };
+                ship(name, &bytes)
+                    .map_err(|e| format!("sending what was sampled in the guest: {e}"))?;
+            }
+            Ok(())
+        });
+        reply_or_broken(sent.map(|()| Reply::Samples {
+            missing: self.missing,
+        }))
+    }
+}
+
+/// Measures the time that counting adds to the shortest call, ns, by the workload that times this call.
+fn added_ns(by: CountBy, shortest_call: &WorkloadSpec, places: &Places) -> Option<f64> {
+    let once = || {
+        let result = run_in_fresh_process(shortest_call, places, None, None).ok()?;
+        result.measures.first().map(|m| m.value)
+    };
+    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..REPEATS {
+        without = without.min(once()?);
+        let counter = CallCounter::start(by == CountBy::Process).ok()?;
+        with = with.min(once()?);
+        drop(counter);
+    }
+    Some(with - without)
 }

@@ -1,7 +1,6 @@
 //! Mounts the tree that the host shares.
 
-use crate::devices::{disk_with_serial, wait_for};
-use crate::{modules, network};
+use crate::devices::{configure_card, disk_with_serial, load_modules, wait_for};
 use rustix::mount::{MountFlags, mount as mount_at};
 use std::ffi::CString;
 use std::fs;
@@ -14,9 +13,9 @@ pub(crate) fn mount(request: &Mount) -> Result<String, String> {
     if std::process::id() != 1 {
         return Err("shares can only be mounted in guests".to_owned());
     }
-    let mut complaints = modules::load_for(request.method);
+    let mut complaints = load_modules(&format!("modules-{}", request.method));
     if let Some((address, mask)) = request.network {
-        network::configure(SHARE_MAC, address, mask)?;
+        configure_card(SHARE_MAC, address, mask)?;
     }
     let source = if request.method.is_image() {
         disk(&request.source)?
@@ -30,21 +29,13 @@ pub(crate) fn mount(request: &Mount) -> Result<String, String> {
         MountFlags::empty()
     };
     let options = CString::new(request.options.as_str()).map_err(|e| e.to_string())?;
-    mount_at(
-        &source,
-        SHARE,
-        request.kind.as_str(),
-        flags,
-        options.as_c_str(),
-    )
-    .map_err(|e| {
-        complaints.insert(
-            0,
-            format!(
-                "mounting {} from {} with '{}': {e}",
-                request.kind, request.source, request.options
-            ),
+    let (kind, options) = (request.kind.as_str(), options.as_c_str());
+    mount_at(&source, SHARE, kind, flags, options).map_err(|e| {
+        let failed = format!(
+            "mounting {kind} from {} with '{}': {e}",
+            request.source, request.options
         );
+        complaints.insert(0, failed);
         complaints.extend(kernel_messages(request.method));
         complaints.join("; ")
     })?;
@@ -73,12 +64,8 @@ fn kernel_messages(method: ShareMethod) -> Vec<String> {
         ShareMethod::Squashfs => "SQUASHFS",
     };
     let log = kernel_log();
-    log.lines()
-        .rev()
-        .filter(|line| line.contains(word))
-        .take(3)
-        .map(str::to_owned)
-        .collect()
+    let lines = log.lines().rev().filter(|line| line.contains(word));
+    lines.take(3).map(str::to_owned).collect()
 }
 
 /// Returns the present content of the kernel's log; empty where it may not be read.

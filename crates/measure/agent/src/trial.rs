@@ -1,23 +1,19 @@
-//! A trial as a fresh process of this same binary.
+//! A trial as a fresh process of this same binary, and the guest's side of a trial under probes.
 
+use crate::{AgentError, Failure, SendFrame, reply_or_broken, ship};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
-use vmtax_model::{BatchEdge, KernelIdentity, Places, TrialResult, WorkloadSpec};
-
-/// The kernel that runs this.
-pub(crate) fn kernel() -> KernelIdentity {
-    let uname = rustix::system::uname();
-    let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
-    KernelIdentity {
-        system: text(uname.sysname()),
-        release: text(uname.release()),
-        version: text(uname.version()),
-    }
-}
+use vmtax_model::{BatchEdge, Missing, Places, Probes, Side, TrialResult, WorkloadSpec, files};
+use vmtax_observe::{
+    COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, guest_nic, mount_tracefs,
+};
+use vmtax_wire::{NET_MAC, Observed, Reply};
 
 /// Receives each begin and end of a batch while the workload waits; an error ends the workload.
 pub(crate) type OnBatch<'a> = dyn FnMut(BatchEdge) -> io::Result<()> + 'a;
@@ -30,14 +26,41 @@ pub(crate) fn run_in_fresh_process(
     series: Option<&str>,
     on_batch: Option<&mut OnBatch<'_>>,
 ) -> Result<TrialResult, String> {
+    let mut command = trial_command(workload, places, series);
+    // SAFETY: between fork and exec one system call is made.
+    unsafe {
+        // Should the agent and its watchdog both be killed. The thread that starts it waits for it.
+        command
+            .pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
+    }
+    let output = match on_batch {
+        None => command.stdin(Stdio::null()).output(),
+        Some(on_batch) => output_with_batches(command, on_batch),
+    };
+    let output = output.map_err(|e| format!("{} could not be started: {e}", workload.name))?;
+    if let Some(signal) = output.status.signal() {
+        let hint = if signal == libc::SIGKILL {
+            "; probably out of memory: use a larger --memory"
+        } else {
+            ""
+        };
+        let name = workload.name;
+        return Err(format!("{name} was killed by signal {signal}{hint}"));
+    }
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(said.trim().trim_start_matches("Error: ").to_owned());
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|e| format!("{} returned an invalid result: {e}", workload.name))
+}
+
+/// The command that runs a workload in a process of its own.
+fn trial_command(workload: &WorkloadSpec, places: &Places, series: Option<&str>) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["agent", "run", workload.name.as_str(), "--json"]);
-    command.args(
-        workload
-            .options
-            .iter()
-            .map(|(option, value)| format!("{option}={value}")),
-    );
+    let options = workload.options.iter();
+    command.args(options.map(|(option, value)| format!("{option}={value}")));
     command.args(series.iter().flat_map(|file| ["--series", file]));
     for (flag, place) in [
         ("--files", &places.files),
@@ -51,35 +74,7 @@ pub(crate) fn run_in_fresh_process(
     if let Some(echo) = places.echo {
         command.arg("--echo").arg(echo.to_string());
     }
-    // SAFETY: between fork and exec one system call is made.
-    unsafe {
-        // Should the agent and its watchdog both be killed. The thread that starts it waits for it.
-        command
-            .pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
-    }
-    let tell = |e: io::Error| format!("{} could not be started: {e}", workload.name);
-    let output = match on_batch {
-        None => command.stdin(Stdio::null()).output(),
-        Some(on_batch) => output_with_batches(command, on_batch),
-    };
-    let output = output.map_err(tell)?;
-    if let Some(signal) = output.status.signal() {
-        let hint = if signal == libc::SIGKILL {
-            "; probably out of memory: use a larger --memory"
-        } else {
-            ""
-        };
-        return Err(format!(
-            "{} was killed by signal {signal}{hint}",
-            workload.name
-        ));
-    }
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(said.trim().trim_start_matches("Error: ").to_owned());
-    }
-    serde_json::from_slice(&output.stdout)
-        .map_err(|e| format!("{} returned an invalid result: {e}", workload.name))
+    command
 }
 
 /// Runs a command whose standard input is a socket on which it sends the edges of its batches.
@@ -107,4 +102,146 @@ fn output_with_batches(mut command: Command, on_batch: &mut OnBatch<'_>) -> io::
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the thread that reads its output ended")))
     })
+}
+
+/// Each CPU's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
+const BUFFER_KIB: u32 = 48 << 10;
+
+/// Runs a workload under probes and sends the files of its trace; gives the reply that ends them.
+///
+/// # Errors
+/// [`AgentError`] when the channel breaks; what goes wrong with the trial is in the reply.
+pub(crate) fn run_observed(
+    workload: &WorkloadSpec,
+    probes: Probes,
+    places: &Places,
+    send: &mut SendFrame<'_>,
+) -> Result<Reply, AgentError> {
+    reply_or_broken(trial(workload, probes, places, send))
+}
+
+fn trial(
+    workload: &WorkloadSpec,
+    probes: Probes,
+    places: &Places,
+    send: &mut SendFrame<'_>,
+) -> Result<Reply, Failure> {
+    let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
+    // QEMU's system calls are traced on the host only.
+    let set = probes
+        .follows_requests()
+        .then(|| ProbeSet::guest(probes.checkpoints()));
+    let mut trace = GuestTracer::begin(places, NET_MAC, probes, set).map_err(Failure::Trial)?;
+    let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
+        .map_err(|e| Failure::Trial(say("making room for stamps")(e.into())))?;
+    let mut series = File::from(series);
+    let path = format!("/proc/{}/fd/{}", std::process::id(), series.as_raw_fd());
+    trace.on().map_err(Failure::Trial)?;
+    let result = run_in_fresh_process(workload, places, Some(&path), None);
+    trace.off().map_err(Failure::Trial)?;
+    let result = result.map_err(Failure::Trial)?;
+    ship(send, |ship| {
+        let mut stamps = Vec::new();
+        let read = series
+            .rewind()
+            .and_then(|()| series.read_to_end(&mut stamps));
+        read.and_then(|_| ship(files::SERIES, &stamps))
+            .map_err(say("sending the workload's stamps"))?;
+        trace.save(ship)
+    })?;
+    Ok(Reply::Done {
+        result: Box::new(result),
+        observed: Some(trace.observed),
+    })
+}
+
+/// A trace of the requests to the measured disk or network card in this guest's kernel.
+pub(crate) struct GuestTracer {
+    /// Data that is needed to read the events.
+    pub observed: Observed,
+    tracer: Option<Tracer>,
+}
+
+impl GuestTracer {
+    /// Makes it ready, for the disk of `places` or the network card with the address `mac`; without a `set` it only tells which
+    /// device it is.
+    pub fn begin(
+        places: &Places,
+        mac: &str,
+        probes: Probes,
+        set: Option<ProbeSet>,
+    ) -> Result<GuestTracer, String> {
+        let (mut disk, mut nic) = (None, None);
+        if probes == Probes::Network {
+            nic = Some(Box::new(guest_nic(mac).map_err(|e| e.to_string())?));
+        } else {
+            let path = places.disk.as_deref();
+            let path = path.ok_or("the guest has no disk to observe")?;
+            disk = Some(guest_disk(path).map_err(|e| e.to_string())?);
+        }
+        let mut missing = Vec::new();
+        let tracer = set.and_then(|set| tracer(&set, &mut missing));
+        Ok(GuestTracer {
+            observed: Observed {
+                disk,
+                nic,
+                missing,
+                costs: Vec::new(),
+            },
+            tracer,
+        })
+    }
+
+    /// From now on events are kept.
+    pub fn on(&self) -> Result<(), String> {
+        let tracer = self.tracer.as_ref();
+        tracer.map_or(Ok(()), Tracer::on).map_err(|e| e.to_string())
+    }
+
+    /// Ends the recording of events.
+    pub fn off(&self) -> Result<(), String> {
+        let tracer = self.tracer.as_ref();
+        tracer
+            .map_or(Ok(()), Tracer::off)
+            .map_err(|e| e.to_string())
+    }
+
+    /// Hands over what was kept, ends, and measures what its events cost.
+    pub fn save(
+        &mut self,
+        ship: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>,
+    ) -> Result<(), String> {
+        let Some(tracer) = self.tracer.take() else {
+            return Ok(());
+        };
+        tracer.save(ship).map_err(|e| e.to_string())?;
+        drop(tracer);
+        let observed = &mut self.observed;
+        match event_costs(Side::Guest) {
+            Ok(costs) => observed.costs = costs,
+            Err(error) => observed
+                .missing
+                .push(Missing::for_error(COST_OF_EVENTS, &error)),
+        }
+        Ok(())
+    }
+}
+
+/// A tracer over the guest's kernel; `None`, with the reason in `missing`, where this kernel has none.
+fn tracer(set: &ProbeSet, missing: &mut Vec<Missing>) -> Option<Tracer> {
+    match mount_tracefs().and_then(|()| Tracer::start(set, BUFFER_KIB)) {
+        Ok(tracer) => {
+            missing.extend_from_slice(tracer.missing());
+            Some(tracer)
+        }
+        Err(error) => {
+            missing.push(Missing {
+                what: "the guest's kernel".to_owned(),
+                why: error.to_string(),
+                fix: "use a guest kernel with tracing, as distributions have: `vmtax get kernel`"
+                    .to_owned(),
+            });
+            None
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! Components of guests: kernels and QEMUs, found, fetched or built into the user's cache, never installed.
 
 pub mod apt;
+mod error;
 pub mod kernel;
 pub mod qemu;
 #[cfg(test)]
 mod testing;
 
+use std::fs::DirEntry;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +24,11 @@ pub struct FileError {
 }
 
 impl FileError {
+    fn new(path: &Path, source: io::Error, read: bool) -> FileError {
+        let path = path.into();
+        FileError { path, source, read }
+    }
+
     fn fix(&self) -> &'static str {
         match (self.read, self.source.kind()) {
             (true, ErrorKind::PermissionDenied) => "run as root, or check its permissions",
@@ -43,20 +50,22 @@ pub(crate) trait ResultExt<T> {
 
 impl<T, E: Into<io::Error>> ResultExt<T> for Result<T, E> {
     fn reading(self, path: impl AsRef<Path>) -> Result<T, FileError> {
-        self.map_err(|e| FileError {
-            path: path.as_ref().into(),
-            source: e.into(),
-            read: true,
-        })
+        self.map_err(|e| FileError::new(path.as_ref(), e.into(), true))
     }
 
     fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError> {
-        self.map_err(|e| FileError {
-            path: path.as_ref().into(),
-            source: e.into(),
-            read: false,
-        })
+        self.map_err(|e| FileError::new(path.as_ref(), e.into(), false))
     }
+}
+
+/// The entries of a folder; none where it cannot be read.
+pub(crate) fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// The names of a folder's entries, as far as they are text.
+pub(crate) fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
+    entries(folder).filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 /// Removes a folder, if it is there.

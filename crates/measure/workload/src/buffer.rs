@@ -1,6 +1,6 @@
 //! Page-aligned buffers, as direct I/O wants them.
 
-use crate::error::WorkloadError;
+use crate::WorkloadError;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use vmtax_model::WorkloadName;

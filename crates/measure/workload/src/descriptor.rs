@@ -1,9 +1,11 @@
 //! Descriptions of workloads, available without running them.
 
 use crate::options::{self, OptionInfo, Options, Value};
-use crate::outcome::{Yield, kernel_identity};
 use crate::{Clock, WorkloadError};
-use vmtax_model::{Places, TrialResult, WorkloadName, WorkloadSpec};
+use vmtax_model::{
+    Fairness, Kept, KernelIdentity, Latency, Measure, Metric, Operation, Places, TrialResult,
+    Unanswered, Unsupported, WorkloadName, WorkloadSpec,
+};
 
 /// A workload with its options parsed; the options' struct itself. What it does not say, it does not need.
 pub(crate) trait Workload: Options {
@@ -83,9 +85,9 @@ macro_rules! workload {
 
         impl $crate::options::Options for $name {
             #[allow(unused_mut, unused_variables, reason = "a workload may have no options")]
-            fn of(values: Vec<$crate::options::Value>) -> Option<Self> {
+            fn from_values(values: Vec<$crate::options::Value>) -> Option<Self> {
                 let mut values = values.into_iter();
-                Some($name { $($field: $crate::options::OptionValue::of(values.next()?)?,)* })
+                Some($name { $($field: $crate::options::OptionValue::from_value(values.next()?)?,)* })
             }
             fn values(&self) -> Vec<$crate::options::Value> {
                 vec![$($crate::options::OptionValue::value(&self.$field)),*]
@@ -154,7 +156,7 @@ pub(crate) fn work<W: Workload + 'static>(
 }
 
 fn typed<W: Workload>(name: WorkloadName, values: Vec<Value>) -> Result<W, WorkloadError> {
-    let mut work = W::of(values).ok_or(WorkloadError::Declaration(name))?;
+    let mut work = W::from_values(values).ok_or(WorkloadError::Declaration(name))?;
     work.reconcile()?;
     Ok(work)
 }
@@ -216,10 +218,66 @@ impl Checked {
     /// finds missing in the kernel is no error: it is in [`TrialResult::unsupported`].
     pub fn run(&self, places: &Places) -> Result<TrialResult, WorkloadError> {
         let clock = Clock::calibrate();
-        Ok(self.work.run(&clock, places)?.result(
-            self.spec(),
-            clock.about().clone(),
-            kernel_identity(),
-        ))
+        Ok(self.work.run(&clock, places)?.result(self.spec(), &clock))
+    }
+}
+
+/// Results of a workload; [`Yield::result`] adds who, where and how timed.
+#[derive(Default)]
+pub(crate) struct Yield {
+    pub measures: Vec<Measure>,
+    pub operations: Vec<Operation>,
+    pub unsupported: Vec<Unsupported>,
+    pub kept: Vec<Kept>,
+    pub notes: Vec<String>,
+    pub unanswered: Option<Unanswered>,
+    pub fairness: Option<Fairness>,
+    /// Wall time of the measured part, seconds.
+    pub total_s: f64,
+}
+
+impl Yield {
+    /// Results of a measured part that took so many nanoseconds.
+    pub fn of_ns(ns: u64) -> Yield {
+        Yield {
+            total_s: ns as f64 / 1e9,
+            ..Yield::default()
+        }
+    }
+
+    pub fn measure(&mut self, metric: Metric, value: f64) {
+        self.measures.push(Measure { metric, value });
+    }
+
+    pub fn operation(&mut self, name: &str, latency: Latency) {
+        self.operations.push(Operation {
+            name: name.to_owned(),
+            latency,
+        });
+    }
+
+    /// Adds the spec as it took effect, the clock that timed it and the kernel that ran it.
+    pub fn result(self, spec: WorkloadSpec, clock: &Clock) -> TrialResult {
+        TrialResult {
+            measures: self.measures,
+            operations: self.operations,
+            unsupported: self.unsupported,
+            kept: self.kept,
+            notes: self.notes,
+            unanswered: self.unanswered,
+            fairness: self.fairness,
+            total_s: self.total_s,
+            ..TrialResult::new(spec, clock.about().clone(), kernel_identity())
+        }
+    }
+}
+
+fn kernel_identity() -> KernelIdentity {
+    let name = rustix::system::uname();
+    let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
+    KernelIdentity {
+        system: text(name.sysname()),
+        release: text(name.release()),
+        version: text(name.version()),
     }
 }

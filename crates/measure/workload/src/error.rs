@@ -1,7 +1,7 @@
 //! Errors of workloads, each with the next step.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vmtax_model::WorkloadName;
 
 /// A workload could not be run.
@@ -146,4 +146,42 @@ pub enum WorkloadError {
         /// The system's answer.
         source: io::Error,
     },
+}
+
+impl WorkloadError {
+    pub(crate) fn conflict(workload: WorkloadName, conflict: impl Into<String>) -> WorkloadError {
+        WorkloadError::Conflict {
+            workload,
+            conflict: conflict.into(),
+        }
+    }
+
+    /// The error of a workload that needs `what`, which the command line's `option` gives.
+    pub(crate) fn no_place(
+        workload: WorkloadName,
+        what: &'static str,
+        option: &'static str,
+    ) -> WorkloadError {
+        WorkloadError::NoPlace {
+            workload,
+            what,
+            option,
+        }
+    }
+
+    pub(crate) fn unreadable(path: &Path, why: impl Into<String>) -> WorkloadError {
+        WorkloadError::Unreadable {
+            path: path.to_owned(),
+            why: why.into(),
+        }
+    }
+
+    /// The error of starting a thread, the `number`th from 0 of `threads`.
+    pub(crate) fn thread(number: usize, threads: usize) -> impl FnOnce(io::Error) -> WorkloadError {
+        move |source| WorkloadError::Threads {
+            number: number as u32 + 1,
+            threads: threads as u32,
+            source,
+        }
+    }
 }

@@ -58,6 +58,16 @@ enum Kind {
 type Text = &'static str;
 type Texts = &'static [&'static str];
 
+const fn option(name: Text, default: Text, help: Text, kind: Kind) -> OptionInfo {
+    OptionInfo {
+        name,
+        default,
+        help,
+        aliases: &[],
+        kind,
+    }
+}
+
 /// A whole number: a `u64`, or a `u32` where what is allowed fits.
 pub(crate) const fn count(
     name: Text,
@@ -65,16 +75,8 @@ pub(crate) const fn count(
     allowed: RangeInclusive<u64>,
     help: Text,
 ) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::Count {
-            min: *allowed.start(),
-            max: *allowed.end(),
-        },
-    }
+    let (min, max) = (*allowed.start(), *allowed.end());
+    option(name, default, help, Kind::Count { min, max })
 }
 
 /// Bytes, a multiple of `multiple`: a `u64`.
@@ -85,17 +87,8 @@ pub(crate) const fn size(
     multiple: u64,
     help: Text,
 ) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::Size {
-            min: *allowed.start(),
-            max: *allowed.end(),
-            multiple,
-        },
-    }
+    let (min, max) = (*allowed.start(), *allowed.end());
+    option(name, default, help, Kind::Size { min, max, multiple })
 }
 
 /// Seconds: an `f64`.
@@ -105,60 +98,28 @@ pub(crate) const fn seconds(
     allowed: RangeInclusive<f64>,
     help: Text,
 ) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::Seconds {
-            min: *allowed.start(),
-            max: *allowed.end(),
-        },
-    }
+    let (min, max) = (*allowed.start(), *allowed.end());
+    option(name, default, help, Kind::Seconds { min, max })
 }
 
 /// A ratio up to a million: an `f64`.
 pub(crate) const fn ratio(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::Ratio,
-    }
+    option(name, default, help, Kind::Ratio)
 }
 
 /// `on` or `off`: a `bool`.
 pub(crate) const fn switch(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::Switch,
-    }
+    option(name, default, help, Kind::Switch)
 }
 
 /// One of the words: a [`Word`].
 pub(crate) const fn one_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::OneOf(words),
-    }
+    option(name, default, help, Kind::OneOf(words))
 }
 
 /// Some of the words: [`Words`], of which `default` gives none.
 pub(crate) const fn some_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo {
-        name,
-        default,
-        help,
-        aliases: &[],
-        kind: Kind::SomeOf(words),
-    }
+    option(name, default, help, Kind::SomeOf(words))
 }
 
 /// One of an option's words.
@@ -187,40 +148,31 @@ impl OptionInfo {
     /// The value, where the text is one that is allowed.
     fn parse(&self, text: &str) -> Option<Value> {
         let text = text.trim();
+        let number = |number: Option<u64>, min, max| {
+            let allowed = number.filter(|n| (min..=max).contains(n));
+            allowed.map(Value::Number)
+        };
         let real = |min, max| {
-            text.parse::<f64>()
-                .ok()
-                .filter(|x| (min..=max).contains(x))
-                .map(Value::Real)
+            let number = text.parse::<f64>().ok();
+            number.filter(|x| (min..=max).contains(x)).map(Value::Real)
         };
         match self.kind {
-            Kind::Count { min, max } => text
-                .parse()
-                .ok()
-                .filter(|n| (min..=max).contains(n))
-                .map(Value::Number),
-            Kind::Size { min, max, multiple } => parse_size(text)
-                .filter(|n| (min..=max).contains(n) && n % multiple == 0)
-                .map(Value::Number),
+            Kind::Count { min, max } => number(text.parse().ok(), min, max),
+            Kind::Size { min, max, multiple } => {
+                number(parse_size(text).filter(|n| n % multiple == 0), min, max)
+            }
             Kind::Seconds { min, max } => real(min, max),
             Kind::Ratio => real(0.0, 1e6),
-            Kind::Switch => ["on", "off"]
-                .contains(&text)
-                .then(|| Value::Switch(text == "on")),
+            Kind::Switch if ["on", "off"].contains(&text) => Some(Value::Switch(text == "on")),
+            Kind::Switch => None,
             Kind::OneOf(words) => words.iter().find(|w| **w == text).map(|w| Value::Word(w)),
             Kind::SomeOf(_) if text == self.default => Some(Value::Words(Vec::new())),
             Kind::SomeOf(words) => {
                 let given: Vec<&str> = text.split(',').map(str::trim).collect();
                 // In the table's order and each once, so that two ways to say the same are equal.
-                let chosen = words
-                    .iter()
-                    .copied()
-                    .filter(|w| given.contains(w))
-                    .collect();
-                given
-                    .iter()
-                    .all(|g| words.contains(g))
-                    .then_some(Value::Words(chosen))
+                let chosen = words.iter().copied().filter(|w| given.contains(w));
+                let is_allowed = given.iter().all(|g| words.contains(g));
+                is_allowed.then(|| Value::Words(chosen.collect()))
             }
         }
     }
@@ -243,16 +195,12 @@ impl OptionInfo {
         match self.kind {
             Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Size { min, max, multiple } => {
-                let step = if multiple > 1 {
-                    format!(", a multiple of {multiple}")
-                } else {
-                    String::new()
+                let (min, max) = (size_text(min), size_text(max));
+                let step = match multiple {
+                    ..=1 => String::new(),
+                    _ => format!(", a multiple of {multiple}"),
                 };
-                format!(
-                    "a size from {} to {}{step}, such as 4096, 64K, 2G",
-                    size_text(min),
-                    size_text(max)
-                )
+                format!("a size from {min} to {max}{step}, such as 4096, 64K, 2G")
             }
             Kind::Seconds { min, max } => format!("seconds from {min} to {max}, such as 0.5"),
             Kind::Ratio => "a ratio from 0 to 1000000, such as 1.5".to_owned(),
@@ -287,20 +235,9 @@ pub(crate) fn set(
             Some((_, here)) => here,
             None if alias.values.is_empty() => value,
             None => {
-                return Err(WorkloadError::BadValue {
-                    workload: spec.name,
-                    option: name.to_owned(),
-                    value: value.to_owned(),
-                    allowed: format!(
-                        "one of {}",
-                        alias
-                            .values
-                            .iter()
-                            .map(|(v, _)| *v)
-                            .collect::<Vec<_>>()
-                            .join(", ")
-                    ),
-                });
+                let theirs: Vec<&str> = alias.values.iter().map(|(theirs, _)| *theirs).collect();
+                let allowed = format!("one of {}", theirs.join(", "));
+                return Err(bad_value(spec.name, name, value, allowed));
             }
         };
         spec.options.insert(option.to_owned(), here.to_owned());
@@ -309,6 +246,15 @@ pub(crate) fn set(
         spec.options.insert(name.to_owned(), value.to_owned());
     }
     Ok(())
+}
+
+fn bad_value(workload: WorkloadName, option: &str, value: &str, allowed: String) -> WorkloadError {
+    WorkloadError::BadValue {
+        workload,
+        option: option.to_owned(),
+        value: value.to_owned(),
+        allowed,
+    }
 }
 
 fn size_text(bytes: u64) -> String {
@@ -322,14 +268,14 @@ fn size_text(bytes: u64) -> String {
 /// A type that the value of an option can have.
 pub(crate) trait OptionValue: Sized {
     /// The value as this type; `None` where the option is declared with another kind of values.
-    fn of(value: Value) -> Option<Self>;
+    fn from_value(value: Value) -> Option<Self>;
     fn value(&self) -> Value;
 }
 
 macro_rules! option_values {
     ($($type:ty: $value:pat => $of:expr, $this:ident => $back:expr;)*) => {$(
         impl OptionValue for $type {
-            fn of(value: Value) -> Option<Self> {
+            fn from_value(value: Value) -> Option<Self> {
                 if let $value = value { $of } else { None }
             }
             fn value(&self) -> Value {
@@ -352,7 +298,7 @@ option_values! {
 /// The options of a workload as a struct with typed fields: [`crate::descriptor::workload!`] makes it.
 pub(crate) trait Options {
     /// From a value for each option, in order; `None` where a field's type is not that of its option's values.
-    fn of(values: Vec<Value>) -> Option<Self>
+    fn from_values(values: Vec<Value>) -> Option<Self>
     where
         Self: Sized;
     /// A value for each option, in order.
@@ -379,16 +325,10 @@ pub(crate) fn parse(
         });
     }
     let value = |option: &OptionInfo| {
-        let text = spec
-            .options
-            .get(option.name)
-            .map_or(option.default, String::as_str);
-        option.parse(text).ok_or_else(|| WorkloadError::BadValue {
-            workload: spec.name,
-            option: option.name.to_owned(),
-            value: text.to_owned(),
-            allowed: option.allowed(),
-        })
+        let given = spec.options.get(option.name);
+        let text = given.map_or(option.default, String::as_str);
+        let parsed = option.parse(text);
+        parsed.ok_or_else(|| bad_value(spec.name, option.name, text, option.allowed()))
     };
     known.iter().map(value).collect()
 }
@@ -421,10 +361,8 @@ pub(crate) fn must_end(
     count: u64,
 ) -> Result<(), WorkloadError> {
     if nanoseconds(time) == 0 && count == 0 {
-        return Err(WorkloadError::Conflict {
-            workload,
-            conflict: format!("time=0 and {counter}=0 would never end: set one of them"),
-        });
+        let conflict = format!("time=0 and {counter}=0 would never end: set one of them");
+        return Err(WorkloadError::conflict(workload, conflict));
     }
     Ok(())
 }

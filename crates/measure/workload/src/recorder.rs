@@ -27,9 +27,8 @@ impl Recorder {
     ) -> Result<Recorder, WorkloadError> {
         let timer = clock.about();
         if timer.source != TimerSource::Tsc {
-            return Err(WorkloadError::NoStamps(
-                timer.reason.clone().unwrap_or_default(),
-            ));
+            let reason = timer.reason.clone().unwrap_or_default();
+            return Err(WorkloadError::NoStamps(reason));
         }
         if count > MOST {
             return Err(WorkloadError::TooMany {
@@ -38,10 +37,9 @@ impl Recorder {
                 most: MOST,
             });
         }
-        let timed = if time_ns == 0 {
-            MOST
-        } else {
-            ((time_ns as f64 / 1e9 * FASTEST) as u64 + 1).min(MOST)
+        let timed = match time_ns {
+            0 => MOST,
+            _ => ((time_ns as f64 / 1e9 * FASTEST) as u64 + 1).min(MOST),
         };
         let requests = if count == 0 { timed } else { count.min(timed) };
         let mut room = Vec::new();
@@ -52,14 +50,12 @@ impl Recorder {
                 option: COUNT,
             })?;
         // Not zeros: those the system would only promise.
-        room.resize(
-            requests as usize,
-            Stamped {
-                begin: u64::MAX,
-                end: u64::MAX,
-                key: u64::MAX,
-            },
-        );
+        let unused = Stamped {
+            begin: u64::MAX,
+            end: u64::MAX,
+            key: u64::MAX,
+        };
+        room.resize(requests as usize, unused);
         Ok(Recorder { room, kept: 0 })
     }
 

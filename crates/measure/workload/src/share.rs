@@ -3,9 +3,9 @@
 //!
 //! Files that are there are only read. A workload makes its own in the tree's folder `scratch`.
 
-use crate::error::WorkloadError;
+use crate::WorkloadError;
+use crate::descriptor::Yield;
 use crate::options::{OptionInfo, switch};
-use crate::outcome::Yield;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,12 +27,8 @@ pub(crate) const NAME_BYTES: u64 = 64;
 
 /// Where the shared tree is.
 pub(crate) fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError> {
-    let what = "a shared tree";
-    let path = places.share.as_deref().ok_or(WorkloadError::NoPlace {
-        workload,
-        what,
-        option: "--share DIR",
-    })?;
+    let missing = WorkloadError::no_place(workload, "a shared tree", "--share DIR");
+    let path = places.share.as_deref().ok_or(missing)?;
     // A share that was not mounted must not pass for an empty one.
     std::fs::read_dir(path)
         .map(|_| path)
@@ -42,10 +38,8 @@ pub(crate) fn root(workload: WorkloadName, places: &Places) -> Result<&Path, Wor
 pub(crate) const READ_ONLY: &str = "the share may only be read";
 
 pub(crate) fn is_read_only(places: &Places) -> bool {
-    let at = places
-        .share
-        .as_deref()
-        .and_then(|share| rustix::fs::statvfs(share).ok());
+    let share = places.share.as_deref();
+    let at = share.and_then(|share| rustix::fs::statvfs(share).ok());
     at.is_some_and(|at| at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 

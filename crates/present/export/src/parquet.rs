@@ -1,6 +1,6 @@
 //! Joined requests as Parquet: a row for each request, and a row for each segment of one. docs/export.md is the schema.
 
-use crate::record::Sheet;
+use crate::joined::Sheet;
 use crate::table::{Cell, Column, Table, text};
 use crate::{ExportError, Trial};
 use parquet::data_type::ByteArray;
@@ -74,21 +74,20 @@ impl<W: Write + Send> Requests<W> {
     /// # Errors
     /// [`ExportError`] when it cannot be written.
     pub fn new(out: W) -> Result<Self, ExportError> {
-        let time = |i: usize| match i {
+        let time = |i: usize| {
             // Every request has the workload's own stamps.
-            0 => Column::Long(vec![]),
-            _ if i + 1 == Checkpoint::COUNT => Column::Long(vec![]),
-            _ => Column::Maybe(vec![]),
+            let is_stamp = i == 0 || i + 1 == Checkpoint::COUNT;
+            if is_stamp {
+                Column::Long(vec![])
+            } else {
+                Column::Maybe(vec![])
+            }
         };
         let mut columns = identity();
         columns.push(("offset", Column::Long(vec![])));
         let names = checkpoint_columns();
-        columns.extend(
-            names
-                .iter()
-                .enumerate()
-                .map(|(i, name)| (name.as_str(), time(i))),
-        );
+        let times = names.iter().enumerate();
+        columns.extend(times.map(|(i, name)| (name.as_str(), time(i))));
         columns.extend(STATES.map(|(_, _, column)| (column, Column::Long(vec![]))));
         columns.push(("unexplained_ns", Column::Long(vec![])));
         Table::new("table of requests", out, columns).map(Requests)
@@ -99,19 +98,16 @@ impl<W: Write + Send> Requests<W> {
     /// # Errors
     /// [`ExportError`] when they cannot be written.
     pub fn add(&mut self, trial: &Trial) -> Result<(), ExportError> {
-        self.sheet(&Sheet::of(trial, |_| true))
+        self.sheet(&Sheet::of_trial(trial, |_| true))
     }
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
         let identity = identify(sheet);
         for r in &sheet.requests {
-            let between = r.checkpoints[1..Checkpoint::COUNT - 1]
-                .iter()
-                .map(|at| Cell::Maybe(*at));
-            let times = [Cell::Long(r.begin())]
-                .into_iter()
-                .chain(between)
-                .chain([Cell::Long(r.end())]);
+            let between = &r.checkpoints[1..Checkpoint::COUNT - 1];
+            let between = between.iter().map(|at| Cell::Maybe(*at));
+            let begin = [Cell::Long(r.begin())].into_iter();
+            let times = begin.chain(between).chain([Cell::Long(r.end())]);
             let mut states = [0; STATES.len()];
             for slice in &r.slices {
                 if let Some(at) = STATES.iter().position(|(state, ..)| *state == slice.state) {
@@ -119,11 +115,8 @@ impl<W: Write + Send> Requests<W> {
                 }
             }
             let states = states.map(Cell::Long);
-            let row = identity(r.number)
-                .into_iter()
-                .chain([Cell::Long(r.offset)])
-                .chain(times)
-                .chain(states);
+            let row = identity(r.number).into_iter().chain([Cell::Long(r.offset)]);
+            let row = row.chain(times).chain(states);
             self.0.push(row.chain([Cell::Long(r.unexplained())]))?;
         }
         Ok(())
@@ -158,7 +151,7 @@ impl<W: Write + Send> Segments<W> {
     /// # Errors
     /// [`ExportError`] when they cannot be written.
     pub fn add(&mut self, trial: &Trial) -> Result<(), ExportError> {
-        self.sheet(&Sheet::of(trial, |_| true))
+        self.sheet(&Sheet::of_trial(trial, |_| true))
     }
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
@@ -168,10 +161,8 @@ impl<W: Write + Send> Segments<W> {
             Checkpoint::ALL.map(|checkpoint| ByteArray::from(name(checkpoint).as_str()));
         let states = STATES.map(|(_, name, _)| ByteArray::from(name));
         let text_of_state = |state| {
-            STATES
-                .iter()
-                .position(|(s, ..)| *s == state)
-                .map(|at| states[at].clone())
+            let at = STATES.iter().position(|(s, ..)| *s == state);
+            at.map(|at| states[at].clone())
         };
         let [guest, host] = [Who::Guest, Who::Host].map(|who| ByteArray::from(sheet.name(who)));
         let thread = |i: u16| ByteArray::from(sheet.name(Who::Thread(i)));
@@ -184,22 +175,17 @@ impl<W: Write + Send> Segments<W> {
                 let who = match s.who {
                     Who::Guest => guest.clone(),
                     Who::Host => host.clone(),
-                    Who::Thread(i) => threads
-                        .get(usize::from(i))
-                        .cloned()
-                        .unwrap_or_else(|| thread(i)),
+                    Who::Thread(i) => {
+                        let known = threads.get(usize::from(i)).cloned();
+                        known.unwrap_or_else(|| thread(i))
+                    }
                 };
                 let state = text_of_state(s.state).unwrap_or_default();
-                let words = [
-                    checkpoints[s.from as usize].clone(),
-                    checkpoints[s.to as usize].clone(),
-                    state,
-                    who,
-                ];
-                let words = words.map(Cell::Text);
+                let [from, to] = [s.from, s.to].map(|at| checkpoints[at as usize].clone());
+                let words = [from, to, state, who].map(Cell::Text);
                 let times = [Cell::Long(s.begin), Cell::Long(s.end)];
-                self.0
-                    .push(identity(r.number).into_iter().chain(words).chain(times))?;
+                let row = identity(r.number).into_iter().chain(words);
+                self.0.push(row.chain(times))?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The tables, read again: by the crate's reader, and by others' where they are.
 
 use super::*;
-use crate::specimen::sheet;
+use crate::joined::specimen::sheet;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use std::fs::File;

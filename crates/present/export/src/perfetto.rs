@@ -1,12 +1,7 @@
 //! Joined requests as a Perfetto trace: a process for each trial, a track for each side and each of QEMU's threads, a
 //! slice for each segment of a request's way, and arrows that follow the request from slice to slice.
 
-use crate::proto::{
-    DebugAnnotation, INCREMENTAL_STATE_CLEARED, Interned, InternedData, Kind,
-    NEEDS_INCREMENTAL_STATE, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor,
-    TrackEvent,
-};
-use crate::record::{Record, Sheet, Slice};
+use crate::joined::{Record, Sheet, Slice};
 use crate::{ExportError, Trial};
 use prost::Message;
 use std::collections::HashMap;
@@ -43,13 +38,11 @@ impl Names {
         }
         let iid = self.0.len() as u64 + 1;
         self.0.insert(name.to_owned(), iid);
-        (
-            iid,
-            Some(Interned {
-                iid: Some(iid),
-                name: Some(name.to_owned()),
-            }),
-        )
+        let interned = Interned {
+            iid: Some(iid),
+            name: Some(name.to_owned()),
+        };
+        (iid, Some(interned))
     }
 }
 
@@ -64,7 +57,7 @@ enum Place {
 }
 
 impl Place {
-    fn of(slice: &Slice) -> Place {
+    fn of_slice(slice: &Slice) -> Place {
         match slice.who {
             Who::Guest => Place::Guest,
             Who::Thread(i) => Place::Thread(i),
@@ -120,14 +113,11 @@ impl<W: Write> Perfetto<W> {
         trial: &Trial,
         which: impl Fn(&JoinedRequest) -> bool,
     ) -> Result<(), ExportError> {
-        self.sheet(&Sheet::of(trial, which))
+        self.sheet(&Sheet::of_trial(trial, which))
     }
 
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
-        self.trial(sheet).map_err(|source| ExportError::Write {
-            what: "Perfetto trace",
-            source,
-        })
+        self.trial(sheet).map_err(failed)
     }
 
     fn trial(&mut self, sheet: &Sheet) -> std::io::Result<()> {
@@ -166,13 +156,11 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn descriptor(&mut self, descriptor: TrackDescriptor) -> std::io::Result<()> {
-        self.write(
-            TracePacket {
-                track_descriptor: Some(descriptor),
-                ..TracePacket::default()
-            },
-            0,
-        )
+        let packet = TracePacket {
+            track_descriptor: Some(descriptor),
+            ..TracePacket::default()
+        };
+        self.write(packet, 0)
     }
 
     fn event(&mut self, at: u64, drawn: &Drawn, track: u64, kind: Kind) -> std::io::Result<()> {
@@ -209,8 +197,8 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn write(&mut self, packet: TracePacket, flags: u32) -> std::io::Result<()> {
-        let first = self.packet.is_empty();
-        let flags = if first {
+        let is_first = self.packet.is_empty();
+        let flags = if is_first {
             INCREMENTAL_STATE_CLEARED
         } else {
             flags
@@ -234,10 +222,14 @@ impl<W: Write> Perfetto<W> {
     /// # Errors
     /// [`ExportError::Write`] when it cannot be written.
     pub fn finish(mut self) -> Result<(), ExportError> {
-        self.out.flush().map_err(|source| ExportError::Write {
-            what: "Perfetto trace",
-            source,
-        })
+        self.out.flush().map_err(failed)
+    }
+}
+
+fn failed(source: std::io::Error) -> ExportError {
+    ExportError::Write {
+        what: "Perfetto trace",
+        source,
     }
 }
 
@@ -257,7 +249,7 @@ fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
     let segments = record.slices.iter().enumerate().map(move |(i, s)| {
         let stretch = format!("{} to {}", s.from.label(), s.to.label());
         Drawn {
-            place: Place::of(s),
+            place: Place::of_slice(s),
             begin: s.begin,
             end: s.end,
             name: if s.state == State::Running {
@@ -303,17 +295,11 @@ impl Tracks<'_> {
 
     fn process(&self) -> TrackDescriptor {
         let sheet = self.sheet;
-        let variant = if sheet.variant.is_empty() {
-            String::new()
-        } else {
-            format!(" {}", sheet.variant)
-        };
-        let name = format!(
-            "{}{variant}, round {}, trial {}",
-            sheet.machine,
-            sheet.round + 1,
-            sheet.number
-        );
+        let mut name = sheet.machine.to_string();
+        if !sheet.variant.is_empty() {
+            name = format!("{name} {}", sheet.variant);
+        }
+        name += &format!(", round {}, trial {}", sheet.round + 1, sheet.number);
         let process = ProcessDescriptor {
             pid: Some(self.pid()),
             process_name: Some(name),
@@ -337,39 +323,140 @@ impl Tracks<'_> {
         let first = lanes.is_empty();
         lanes.push((drawn.end, uuid));
         let name = drawn.place.name(self.sheet);
-        let track = TrackDescriptor {
+        let mut track = TrackDescriptor {
             uuid: Some(uuid),
             parent_uuid: Some(self.base),
             ..TrackDescriptor::default()
         };
-        let descriptor = match drawn.place {
+        match drawn.place {
             Place::Thread(i) if first => {
-                let tid = self
-                    .sheet
-                    .threads
-                    .get(usize::from(i))
-                    .map_or(0, |(_, tid)| *tid);
-                let thread = ThreadDescriptor {
+                let thread = self.sheet.threads.get(usize::from(i));
+                let tid = thread.map_or(0, |(_, tid)| *tid);
+                track.thread = Some(ThreadDescriptor {
                     pid: Some(self.pid()),
                     tid: Some(self.pid().saturating_add(i32::from(i) + 1)),
                     thread_name: Some(format!("{name} (tid {tid})")),
-                };
-                TrackDescriptor {
-                    thread: Some(thread),
-                    ..track
-                }
+                });
             }
-            Place::Thread(_) => TrackDescriptor {
-                name: Some(format!("{name}, more at once")),
-                ..track
-            },
-            _ => TrackDescriptor {
-                name: Some(name),
-                ..track
-            },
-        };
-        (uuid, Some(descriptor))
+            Place::Thread(_) => track.name = Some(format!("{name}, more at once")),
+            _ => track.name = Some(name),
+        }
+        (uuid, Some(track))
     }
+}
+
+/// The whole file; it is written packet by packet.
+#[cfg(test)]
+#[derive(Clone, PartialEq, Message)]
+pub struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    pub packet: Vec<TracePacket>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TracePacket {
+    /// Time stamp of the packet, in ns.
+    #[prost(uint64, optional, tag = "8")]
+    pub timestamp: Option<u64>,
+    #[prost(uint32, optional, tag = "10")]
+    pub trusted_packet_sequence_id: Option<u32>,
+    #[prost(message, optional, tag = "11")]
+    pub track_event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "12")]
+    pub interned_data: Option<InternedData>,
+    #[prost(uint32, optional, tag = "13")]
+    pub sequence_flags: Option<u32>,
+    #[prost(message, optional, tag = "60")]
+    pub track_descriptor: Option<TrackDescriptor>,
+}
+
+/// The sequence begins: nothing is interned yet.
+pub const INCREMENTAL_STATE_CLEARED: u32 = 1;
+/// The packet uses what was interned before.
+pub const NEEDS_INCREMENTAL_STATE: u32 = 2;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct InternedData {
+    #[prost(message, repeated, tag = "1")]
+    pub event_categories: Vec<Interned>,
+    #[prost(message, repeated, tag = "2")]
+    pub event_names: Vec<Interned>,
+}
+
+/// `EventCategory` and `EventName` alike.
+#[derive(Clone, PartialEq, Message)]
+pub struct Interned {
+    #[prost(uint64, optional, tag = "1")]
+    pub iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TrackDescriptor {
+    #[prost(uint64, optional, tag = "1")]
+    pub uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub process: Option<ProcessDescriptor>,
+    #[prost(message, optional, tag = "4")]
+    pub thread: Option<ThreadDescriptor>,
+    #[prost(uint64, optional, tag = "5")]
+    pub parent_uuid: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ProcessDescriptor {
+    #[prost(int32, optional, tag = "1")]
+    pub pid: Option<i32>,
+    #[prost(string, optional, tag = "6")]
+    pub process_name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ThreadDescriptor {
+    #[prost(int32, optional, tag = "1")]
+    pub pid: Option<i32>,
+    #[prost(int32, optional, tag = "2")]
+    pub tid: Option<i32>,
+    #[prost(string, optional, tag = "5")]
+    pub thread_name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TrackEvent {
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
+    pub category_iids: Vec<u64>,
+    #[prost(message, repeated, tag = "4")]
+    pub debug_annotations: Vec<DebugAnnotation>,
+    #[prost(enumeration = "Kind", optional, tag = "9")]
+    pub r#type: Option<i32>,
+    #[prost(uint64, optional, tag = "10")]
+    pub name_iid: Option<u64>,
+    #[prost(uint64, optional, tag = "11")]
+    pub track_uuid: Option<u64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    pub flow_ids: Vec<u64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    pub terminating_flow_ids: Vec<u64>,
+}
+
+/// Values of `TrackEvent.Type`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum Kind {
+    Unspecified = 0,
+    SliceBegin = 1,
+    SliceEnd = 2,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DebugAnnotation {
+    #[prost(uint64, optional, tag = "3")]
+    pub uint_value: Option<u64>,
+    #[prost(string, optional, tag = "10")]
+    pub name: Option<String>,
 }
 
 #[cfg(test)]

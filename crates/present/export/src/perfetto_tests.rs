@@ -1,8 +1,8 @@
 //! The trace, read again: by its own messages, and by protoc with the field numbers that Perfetto's readers know.
 
 use super::*;
-use crate::proto::Trace;
-use crate::specimen::sheet;
+use crate::joined::specimen::sheet;
+use crate::perfetto::Trace;
 use std::collections::{BTreeMap, HashSet};
 use std::process::{Command, Stdio};
 use vmtax_model::testing::skipped;

@@ -18,51 +18,20 @@ pub(crate) fn lines(state: &State) -> Vec<Line<'static>> {
     for advice in &vm.findings {
         lines.push(Line::default());
         lines.push(Line::from(printable(&advice.finding).bold()));
-        lines.extend(
-            advice
-                .remedies
-                .iter()
-                .map(|remedy| Line::from(format!("  {}", printable(&remedied(remedy))))),
-        );
+        let remedies = advice.remedies.iter().map(remedied);
+        lines.extend(remedies.map(|text| Line::from(format!("  {}", printable(&text)))));
     }
-    table(
-        &mut lines,
-        "Threads",
-        &["thread", "TID", "%RUN", "%RDY"],
-        vm.threads.iter().take(MAX_ROWS).map(thread),
-    );
+    let threads = vm.threads.iter().take(MAX_ROWS).map(thread);
+    table(&mut lines, "Threads", "thread|TID|%RUN|%RDY", threads);
     let more = vm.threads.len().saturating_sub(MAX_ROWS);
     if more > 0 {
         lines.push(Line::from(format!("  and {more} more threads")));
     }
-    let heads = [
-        "disk",
-        "reads/s",
-        "writes/s",
-        "flushes/s",
-        "BLKAVG",
-        "KAVG",
-        "DAVG",
-        "p99",
-        "QD",
-        "host device",
-    ];
-    table(&mut lines, "Disks", &heads, vm.disks.iter().map(disk));
-    let heads = [
-        "tap",
-        "rx packets/s",
-        "tx packets/s",
-        "rx/s",
-        "tx/s",
-        "rx drops/s",
-        "tx drops/s",
-    ];
-    table(
-        &mut lines,
-        "Network, from the guest's side",
-        &heads,
-        vm.nics.iter().map(nic),
-    );
+    let heads = "disk|reads/s|writes/s|flushes/s|BLKAVG|KAVG|DAVG|p99|QD|host device";
+    table(&mut lines, "Disks", heads, vm.disks.iter().map(disk));
+    let heads = "tap|rx packets/s|tx packets/s|rx/s|tx/s|rx drops/s|tx drops/s";
+    let title = "Network, from the guest's side";
+    table(&mut lines, title, heads, vm.nics.iter().map(nic));
     counters(&mut lines, vm);
     let level = state.sample.as_ref().map_or(0, |sample| sample.level);
     lines.push(Line::default());
@@ -86,15 +55,11 @@ fn remedied(remedy: &Remedy) -> String {
 }
 
 fn title(vm: &VmRates) -> String {
-    let accelerator = vm
-        .accelerator
-        .map_or("accelerator unknown", |accelerator| accelerator.as_str());
-    let manager = vm
-        .manager
-        .map_or(String::new(), |manager| format!(", {}", manager.as_str()));
-    let state = vm
-        .stopped()
-        .map_or(String::new(), |why| format!(", stopped ({why})"));
+    let accelerator = vm.accelerator.map_or("accelerator unknown", |a| a.as_str());
+    let manager = vm.manager.map(|manager| format!(", {}", manager.as_str()));
+    let manager = manager.unwrap_or_default();
+    let state = vm.stopped().map(|why| format!(", stopped ({why})"));
+    let state = state.unwrap_or_default();
     let text = format!(
         "{} (PID {}{manager}, {accelerator}, {}, {}{state})",
         vm.label(),
@@ -120,7 +85,8 @@ fn disk(disk: &DiskRates) -> Vec<String> {
         disk.io.as_ref().map_or_else(none, |io| significant(of(io)))
     };
     let time = |ns: Option<f64>| ns.map_or_else(none, nanoseconds);
-    let device = disk.device.as_ref();
+    let (device, in_flight) = (disk.device.as_ref(), disk.io.and_then(|io| io.in_flight));
+
     vec![
         disk.name.clone(),
         rate(|io| io.reads_per_s),
@@ -130,9 +96,7 @@ fn disk(disk: &DiskRates) -> Vec<String> {
         time(disk.kavg_ns),
         time(disk.davg_ns),
         time(disk.io.and_then(|io| io.p99_ns)),
-        disk.io
-            .and_then(|io| io.in_flight)
-            .map_or_else(none, |count| count.to_string()),
+        in_flight.map_or_else(none, |count| count.to_string()),
         device.map_or_else(none, |device| device.name.clone()),
     ]
 }
@@ -176,50 +140,37 @@ fn counters(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
 fn traced(lines: &mut Vec<Line<'static>>, exits: &GuestExits) {
     let time = |count: &vmtax_model::ExitCount| count.mean_ns.map_or(NONE.to_owned(), nanoseconds);
     let reasons = exits.reasons.iter().take(MAX_ROWS);
-    let reason = |reason: &vmtax_model::ExitReason| {
-        vec![
-            reason.reason.clone(),
-            significant(reason.exits.per_s),
-            time(&reason.exits),
-        ]
+    let reason = |of: &vmtax_model::ExitReason| {
+        let rate = significant(of.exits.per_s);
+        vec![of.reason.clone(), rate, time(&of.exits)]
     };
-    let title = format!(
-        "VM exits by reason, traced for {} s",
-        significant(exits.seconds)
-    );
-    table(
-        lines,
-        &title,
-        &["reason", "per s", "mean"],
-        reasons.map(reason),
-    );
+    let seconds = significant(exits.seconds);
+    let title = format!("VM exits by reason, traced for {seconds} s");
+    table(lines, &title, "reason|per s|mean", reasons.map(reason));
     let address = |at: &vmtax_model::ExitAddress| {
         let device = if at.device.is_empty() {
-            NONE.to_owned()
+            NONE
         } else {
-            at.device.clone()
+            &at.device
         };
         vec![
-            device,
+            device.to_owned(),
             format!("{:#x} {}", at.address, at.register),
             significant(at.exits.per_s),
             time(&at.exits),
         ]
     };
     let addresses = exits.addresses.iter().take(MAX_ROWS).map(address);
-    table(
-        lines,
-        "VM exits by device",
-        &["device", "address", "per s", "mean"],
-        addresses,
-    );
+    let heads = "device|address|per s|mean";
+    table(lines, "VM exits by device", heads, addresses);
 }
 
-/// A titled table: the first column to the left, the others to the right; nothing without rows.
+/// A titled table: the first column to the left, the others to the right; nothing without rows. `heads` are separated by `|`.
 fn table(
     lines: &mut Vec<Line<'static>>,
     title: &str,
-    heads: &[&str],
+    heads: &str,
+
     rows: impl Iterator<Item = Vec<String>>,
 ) {
     let rows: Vec<Vec<String>> = rows
@@ -228,25 +179,18 @@ fn table(
     if rows.is_empty() {
         return;
     }
-    let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+    let heads: Vec<String> = heads.split('|').map(str::to_owned).collect();
     let widest = |at: usize| {
-        let cells = rows
-            .iter()
-            .chain([&heads])
-            .filter_map(|row| row.get(at))
-            .map(|cell| cell.chars().count());
-        cells.max().unwrap_or(0)
+        let cells = rows.iter().chain([&heads]).filter_map(|row| row.get(at));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..heads.len()).map(widest).collect();
     let line = |row: &Vec<String>| {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(at, (cell, width))| match at {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(at, (cell, width))| match at {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
         format!("  {}", cells.collect::<Vec<_>>().join("  "))
     };
     lines.push(Line::default());

@@ -1,18 +1,15 @@
 //! The live screen of `vmtax top`. It draws samples that come through a channel and knows nothing of how they are taken.
 
 mod detail;
-mod keys;
-mod list;
 mod page;
 mod state;
 #[cfg(test)]
 mod tests;
 
-pub use keys::Request;
+pub use state::Request;
 
-use crate::keys::{Action, action};
 use crate::page::draw;
-use crate::state::State;
+use crate::state::{Action, State, action};
 use ratatui::crossterm::event::{self, Event};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};

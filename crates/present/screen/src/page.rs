@@ -1,14 +1,14 @@
 //! The whole screen: a header with the level and its cost, the page, what the selected VM suffers from, the keys.
 
-use crate::keys::KEYS;
-use crate::state::{State, View};
-use crate::{detail, list};
+use crate::detail;
+use crate::state::{KEYS, Order, State, View};
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Style, Stylize};
-use ratatui::text::Line;
-use ratatui::widgets::{Paragraph, Wrap};
-use vmtax_report::{counted, host_disks, level_cost, printable, sentence, top_columns};
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
+use vmtax_model::VmRates;
+use vmtax_report::{VmCounter, counted, host_disks, level_cost, printable, sentence, top_columns};
 
 /// Lines of the sentence below the page.
 const SENTENCE_LINES: u16 = 5;
@@ -26,7 +26,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
         header,
     );
     match state.view {
-        View::List => list::draw(frame, page, state),
+        View::List => draw_list(frame, page, state),
         View::Detail => scrolled(frame, page, detail::lines(state), state),
         View::Help => scrolled(frame, page, help(), state),
     }
@@ -55,20 +55,15 @@ fn head(state: &State, width: u16) -> String {
         .nth(1)
         .unwrap_or_default();
     let vms = counted(sample.vms.len() as u64, "VM");
+    let (interval, order) = (state.interval.as_secs_f64(), state.order_name());
     let full = format!(
-        "vmtax top  {time} UTC  {vms}, every {} s, by {}  {}",
-        state.interval.as_secs_f64(),
-        state.order_name(),
+        "vmtax top  {time} UTC  {vms}, every {interval} s, by {order}  {}",
         level_cost(sample)
     );
-    match full.chars().count() <= usize::from(width) {
-        true => full,
-        false => format!(
-            "{time}  {vms}, by {}  {}",
-            state.order_name(),
-            level_cost(sample)
-        ),
+    if full.chars().count() <= usize::from(width) {
+        return full;
     }
+    format!("{time}  {vms}, by {order}  {}", level_cost(sample))
 }
 
 /// Returns the largest problem of the selected VM, and the next command.
@@ -81,20 +76,14 @@ fn about_selected(state: &State) -> Vec<Line<'static>> {
         lines.extend(next.map(|next| Line::from(format!("Next: {next}"))));
     }
     let vms = state.sample.iter().map(|sample| &*sample.vms);
-    lines.extend(
-        vms.filter_map(host_disks)
-            .map(|line| Line::from(printable(&line))),
-    );
+    let disks = vms.filter_map(host_disks);
+    lines.extend(disks.map(|line| Line::from(printable(&line))));
     if state.tracing.is_some() {
         lines.push(Line::from("Tracing VM exits for 3 s …"));
     }
     let notes = state.sample.iter().flat_map(|sample| &sample.notes);
     lines.extend(notes.map(|note| Line::from(printable(note))));
-    if state
-        .sample
-        .as_ref()
-        .is_some_and(|sample| sample.vms.is_empty())
-    {
+    if state.sample.iter().any(|sample| sample.vms.is_empty()) {
         lines.push(Line::from(
             "No VM runs on this host, or none that this user can see.",
         ));
@@ -111,14 +100,115 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, state:
 
 fn help() -> Vec<Line<'static>> {
     let mut lines = vec![Line::from("Keys".bold())];
-    lines.extend(
-        KEYS.iter()
-            .map(|(keys, does)| Line::from(format!("  {keys:<12} {does}"))),
-    );
+    let row = |(name, does): (&str, &str)| Line::from(format!("  {name:<12} {does}"));
+    lines.extend(KEYS.iter().copied().map(row));
     lines.push(Line::default());
     lines.push(Line::from("Columns (vmtax top --explain COLUMN)".bold()));
-    lines.extend(
-        top_columns().map(|column| Line::from(format!("  {:<12} {}", column.column, column.what))),
-    );
+    lines.extend(top_columns().map(|column| row((column.column, column.what))));
     lines
+}
+
+/// Characters of a name, and of the busiest thread, where there is room, and where there is none.
+const NAME: (u16, u16) = (20, 9);
+const THREAD: (u16, u16) = (20, 10);
+
+/// Draws a row for each VM. Columns that there is no room for are left out, the least important first.
+fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let vms = state.rows();
+    let (shown, name, thread) = fitting(&vms, area.width);
+    let widths = |column: &&VmCounter| Constraint::Length(width(column, &vms));
+    let constraints: Vec<Constraint> = [Constraint::Length(name)]
+        .into_iter()
+        .chain(shown.iter().map(widths))
+        .chain([Constraint::Length(thread)])
+        .collect();
+    let head = |column: &VmCounter| {
+        let is_order = matches!(state.order, Order::Column(at) if top_columns().nth(at).is_some_and(|c| c.column == column.column));
+        let style = if is_order {
+            Style::new().add_modifier(Modifier::UNDERLINED)
+        } else {
+            Style::new()
+        };
+        Cell::from(Text::from(column.column).alignment(Alignment::Right)).style(style)
+    };
+    let heads = shown.iter().map(|column| head(column));
+    let header = Row::new(
+        [Cell::from("VM")]
+            .into_iter()
+            .chain(heads)
+            .chain([Cell::from("BUSIEST THREAD")]),
+    )
+    .style(Style::new().add_modifier(Modifier::BOLD));
+    let row = |vm: &&VmRates| {
+        let cells = shown
+            .iter()
+            .map(|column| Cell::from(Text::from(column.text(vm)).alignment(Alignment::Right)));
+        let all = [Cell::from(cut(&printable(&vm.label()), name))]
+            .into_iter()
+            .chain(cells);
+        let colour = if vm.findings.is_empty() {
+            Style::new()
+        } else {
+            Style::new().fg(Color::Yellow)
+        };
+        Row::new(all.chain([Cell::from(cut(&printable(&busiest(vm)), thread))])).style(colour)
+    };
+    let table = Table::new(vms.iter().map(row), constraints)
+        .header(header)
+        .column_spacing(1)
+        .row_highlight_style(Style::new().reversed());
+    let mut selection =
+        TableState::new().with_selected(vms.iter().position(|vm| Some(vm.pid) == state.selected));
+    frame.render_stateful_widget(table, area, &mut selection);
+}
+
+/// The columns that fit, with the width of the name and of the busiest thread.
+fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static VmCounter>, u16, u16) {
+    let labels = vms.iter().map(|vm| vm.label().chars().count() as u16);
+    let name = labels.max().unwrap_or(0).clamp(2, NAME.0);
+    let steps = top_columns().map(|column| column.spare).max().unwrap_or(0);
+    for step in 0..=steps {
+        let shown: Vec<&VmCounter> = top_columns()
+            .filter(|column| column.spare == 0 || column.spare > step)
+            .collect();
+        let figures: u16 = shown.iter().map(|column| width(column, vms) + 1).sum();
+        for (name, thread) in [
+            (name, THREAD.0),
+            (name, THREAD.1),
+            (name.min(NAME.1), THREAD.1),
+        ] {
+            if name + figures + thread < room {
+                return (shown, name, thread);
+            }
+        }
+    }
+    (
+        top_columns().filter(|column| column.spare == 0).collect(),
+        name.min(NAME.1),
+        THREAD.1,
+    )
+}
+
+fn width(column: &VmCounter, vms: &[&VmRates]) -> u16 {
+    let cells = vms.iter().map(|vm| column.text(vm).chars().count());
+    cells
+        .chain([column.column.chars().count()])
+        .max()
+        .unwrap_or(0) as u16
+}
+
+fn busiest(vm: &VmRates) -> String {
+    vm.busiest().map_or("–".to_owned(), |thread| {
+        format!("{} {:.0}%", thread.role.label(), thread.run * 100.0)
+    })
+}
+
+/// Cut to so many characters, the cut marked.
+fn cut(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(width.saturating_sub(1));
+    kept.chain(['…']).collect()
 }

@@ -1,8 +1,7 @@
 //! The screen as a terminal of 80 and of 160 columns has it.
 
-use crate::keys::{Action, Request, action};
 use crate::page::draw;
-use crate::state::{State, View};
+use crate::state::{Action, Request, State, View, action};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

@@ -1,8 +1,7 @@
 //! The streams of a command that runs, and its end: all that it prints goes to the controller as it comes, what is typed
 //! comes from there, and nothing is kept but what is on its way.
 
-use super::start::Started;
-use super::terminal;
+use super::start::{Started, resize};
 use crate::AgentError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,6 +46,14 @@ pub(super) struct Pump<'a> {
     /// Time for which other processes may hold the pipes of a command that ended open without output.
     pub pipe_timeout: Duration,
     buffer: Vec<u8>,
+}
+
+/// Streams and events that a command's pump can go on with.
+struct Ready {
+    channel: bool,
+    outputs: bool,
+    stdin: bool,
+    exited: bool,
 }
 
 impl<'a> Pump<'a> {
@@ -127,59 +134,57 @@ impl<'a> Pump<'a> {
             self.outgoing = encode(&Reply::Input)?;
         }
         let idle = self.outgoing.is_empty();
-        let to_channel = if idle {
-            PollFlags::IN
-        } else {
-            PollFlags::IN | PollFlags::OUT
-        };
-        let (channel, from_pipes, stdin, exited) = {
-            let mut fds = vec![PollFd::from_borrowed_fd(self.channel, to_channel)];
-            let outputs: Vec<&OwnedFd> = self
-                .outputs
-                .iter()
-                .filter_map(|(_, p)| p.as_ref())
-                .filter(|_| idle)
-                .collect();
-            fds.extend(outputs.iter().map(|pipe| PollFd::new(*pipe, PollFlags::IN)));
-            let typed = self.stdin.as_ref().filter(|_| !self.typed.is_empty());
-            fds.extend(typed.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
-            fds.extend(until_end.then(|| PollFd::new(&self.exited, PollFlags::IN)));
-            let timeout = self.poll_timeout(until_end);
-            rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()))
-                .map_err(|e| AgentError::system("waiting for the command", e))?;
-            let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-            let channel = ready.next().unwrap_or(false);
-            let from_pipes = outputs
-                .iter()
-                .filter(|_| ready.next().unwrap_or(false))
-                .count()
-                > 0;
-            let stdin = typed.is_some() && ready.next().unwrap_or(false);
-            (
-                channel,
-                from_pipes,
-                stdin,
-                until_end && ready.next().unwrap_or(false),
-            )
-        };
-        if !until_end && idle && !channel && !from_pipes {
+        let ready = self.poll(until_end, idle)?;
+        if !until_end && idle && !ready.channel && !ready.outputs {
             // A process that cannot be killed holds a pipe.
             self.outputs.iter_mut().for_each(|(_, pipe)| *pipe = None);
         }
-        if channel {
+        if ready.channel {
             self.send()?;
             self.receive()?;
         }
-        if from_pipes {
+        if ready.outputs {
             self.take_output()?;
         }
-        if stdin {
+        if ready.stdin {
             self.give_input();
         }
         if until_end && Instant::now() >= self.deadline {
             self.on_timeout();
         }
-        Ok(exited)
+        Ok(ready.exited)
+    }
+
+    /// Waits for the channel, the pipes and the command's end; outputs are read only while nothing waits to be sent.
+    fn poll(&self, until_end: bool, idle: bool) -> Result<Ready, AgentError> {
+        let to_channel = if idle {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
+        let mut fds = vec![PollFd::from_borrowed_fd(self.channel, to_channel)];
+        let outputs: Vec<&OwnedFd> = self
+            .outputs
+            .iter()
+            .filter_map(|(_, p)| p.as_ref())
+            .filter(|_| idle)
+            .collect();
+        fds.extend(outputs.iter().map(|pipe| PollFd::new(*pipe, PollFlags::IN)));
+        let typed = self.stdin.as_ref().filter(|_| !self.typed.is_empty());
+        fds.extend(typed.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
+        fds.extend(until_end.then(|| PollFd::new(&self.exited, PollFlags::IN)));
+        let timeout = self.poll_timeout(until_end);
+        rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()))
+            .map_err(|e| AgentError::system("waiting for the command", e))?;
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut is_ready = || ready.next().unwrap_or(false);
+        // All of them in the order in which they were added.
+        Ok(Ready {
+            channel: is_ready(),
+            outputs: outputs.iter().filter(|_| is_ready()).count() > 0,
+            stdin: typed.is_some() && is_ready(),
+            exited: until_end && is_ready(),
+        })
     }
 
     /// `None` while output waits for the controller.
@@ -263,7 +268,7 @@ impl<'a> Pump<'a> {
                 Frame::Message(Request::Resize { size }) => {
                     self.terminal
                         .iter()
-                        .for_each(|terminal| terminal::resize(terminal, size));
+                        .for_each(|terminal| resize(terminal, size));
                 }
                 Frame::Message(Request::Close { stream }) => {
                     // A write to it then ends the command, as it would without a machine between.

@@ -1,7 +1,7 @@
 //! The guest's root for a command: an overlay of the host's read-only root, with a writable layer in memory or on a disk,
 //! which is discarded with the guest.
 
-use crate::{modules, network};
+use crate::devices::{configure_card, enable_loopback, load_modules, route_all};
 use rustix::fs::statvfs;
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
@@ -24,9 +24,9 @@ pub(crate) fn prepare(
     with_network: bool,
     places: &Places,
 ) -> Result<(), String> {
-    let mut complaints = modules::load_command();
+    let mut complaints = load_modules("modules-command");
     if !writable.is_empty() {
-        complaints.extend(modules::load_for(ShareMethod::NineP));
+        complaints.extend(load_modules(&format!("modules-{}", ShareMethod::NineP)));
     }
     let root = Path::new(ROOT);
     let made = make(root, places).and_then(|()| folders(root, writable));
@@ -36,7 +36,7 @@ pub(crate) fn prepare(
             complaints.join("; ")
         })?;
     let _ = rustix::system::sethostname(host_name.0.as_encoded_bytes());
-    let _ = network::loopback();
+    let _ = enable_loopback();
     Ok(())
 }
 
@@ -45,15 +45,10 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
         return Err("the host's root is not shared with this guest".to_owned());
     }
     folder(Path::new(LAYER))?;
+    let layer = Path::new(LAYER);
     match &places.disk {
-        Some(disk) => mount_at("ext4", disk, Path::new(LAYER), MountFlags::NOATIME, "")?,
-        None => mount_at(
-            "tmpfs",
-            "tmpfs",
-            Path::new(LAYER),
-            MountFlags::empty(),
-            "mode=0755",
-        )?,
+        Some(disk) => mount_at("ext4", disk, layer, MountFlags::NOATIME, "")?,
+        None => mount_at("tmpfs", "tmpfs", layer, MountFlags::empty(), "mode=0755")?,
     }
     for name in ["upper", "work"] {
         folder(&Path::new(LAYER).join(name))?;
@@ -61,6 +56,11 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
     folder(root)?;
     let options = format!("lowerdir={SHARE},upperdir={LAYER}/upper,workdir={LAYER}/work");
     mount_at("overlay", "overlay", root, MountFlags::empty(), &options)?;
+    mount_own(root)
+}
+
+/// Mounts the kernel's file systems and those in memory on the root, and makes the links of `/dev`.
+fn mount_own(root: &Path) -> Result<(), String> {
     let plain = MountFlags::NOSUID | MountFlags::NODEV;
     let own = [
         ("proc", "proc", plain | MountFlags::NOEXEC, ""),
@@ -100,25 +100,17 @@ fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
         let at = root.join(host.strip_prefix("/").unwrap_or(host));
         folder(&at)?;
         let options = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap";
-        mount_at(
-            "9p",
-            writable_tag(number),
-            &at,
-            MountFlags::NOSUID | MountFlags::NODEV,
-            options,
-        )?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount_at("9p", writable_tag(number), &at, flags, options)?;
     }
     Ok(())
 }
 
 /// QEMU's user network as it always is: the address that it would give by DHCP, its gateway, its name server.
 fn connect(root: &Path) -> Result<(), String> {
-    network::configure(
-        SHARE_MAC,
-        Ipv4Addr::new(10, 0, 2, 15),
-        Ipv4Addr::new(255, 255, 255, 0),
-    )?;
-    network::route_all(Ipv4Addr::new(10, 0, 2, 2))?;
+    let (address, gateway) = (Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(10, 0, 2, 2));
+    configure_card(SHARE_MAC, address, Ipv4Addr::new(255, 255, 255, 0))?;
+    route_all(gateway)?;
     let names = root.join("etc/resolv.conf");
     // It may point to where the host's own resolver writes.
     let _ = fs::remove_file(&names);
@@ -161,17 +153,11 @@ pub(super) fn notes(places: &Places) -> Vec<String> {
             ));
         }
     }
-    let killed = crate::share::kernel_log();
-    notes.extend(
-        killed
-            .lines()
-            .rev()
-            .find(|line| line.contains("Out of memory: Killed process"))
-            .map(|line| {
-                format!(
-                    "the guest ran out of memory: its kernel says '{line}'. Use a larger --memory"
-                )
-            }),
-    );
+    let log = crate::share::kernel_log();
+    let mut lines = log.lines().rev();
+    let killed = lines.find(|line| line.contains("Out of memory: Killed process"));
+    notes.extend(killed.map(|line| {
+        format!("the guest ran out of memory: its kernel says '{line}'. Use a larger --memory")
+    }));
     notes
 }

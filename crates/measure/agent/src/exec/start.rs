@@ -1,16 +1,17 @@
 //! Starts a command with the environment of the user who runs vmtax.
 
-use super::terminal::{self, Terminal};
 use rustix::fd::OwnedFd;
-use rustix::fs::Mode;
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, open};
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd as StdFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use vmtax_model::{NOT_EXECUTABLE, NOT_FOUND};
-use vmtax_wire::Launch;
+use vmtax_wire::{Launch, Size};
 
 /// A command that runs.
 pub(super) struct Started {
@@ -28,48 +29,32 @@ pub(super) struct NotStarted {
     pub error: String,
 }
 
-/// Starts it, in `root` where there is one.
-pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, NotStarted> {
-    let Some((program, arguments)) = launch.words.split_first() else {
-        return Err(NotStarted {
+impl NotStarted {
+    fn because(error: impl Into<String>) -> NotStarted {
+        NotStarted {
             status: NOT_EXECUTABLE,
-            error: "no command was given".to_owned(),
-        });
+            error: error.into(),
+        }
+    }
+}
+
+/// Starts it, in `root` where there is one.
+pub(super) fn start_command(launch: &Launch, root: Option<&Path>) -> Result<Started, NotStarted> {
+    let Some((program, arguments)) = launch.words.split_first() else {
+        return Err(NotStarted::because("no command was given"));
     };
     let mut command = Command::new(&program.0);
     command.args(arguments.iter().map(|word| &word.0));
-    command.env_clear().envs(
-        launch
-            .environment
-            .iter()
-            .map(|(name, value)| (&name.0, &value.0)),
-    );
+    let environment = launch.environment.iter();
+    command
+        .env_clear()
+        .envs(environment.map(|(name, value)| (&name.0, &value.0)));
     let terminal = give_streams(&mut command, launch, root)?;
     let in_terminal = terminal.is_some();
-    let (surroundings, directory) = (launch.clone(), launch.directory.0.clone());
-    let root = root.map(Path::to_path_buf);
+    let (surroundings, root) = (launch.clone(), root.map(Path::to_path_buf));
     // SAFETY: between fork and exec this process has one thread, so that what allocates does not wait for another's lock.
     unsafe {
-        command.pre_exec(move || {
-            rustix::process::setsid()?;
-            if in_terminal {
-                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
-            }
-            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            if let Some(root) = &root {
-                // A guest's first process is never killed for its memory; what it starts must be.
-                let _ = std::fs::write("/proc/self/oom_score_adj", "0");
-                rustix::process::chroot(root)?;
-            }
-            std::env::set_current_dir(&directory)?;
-            if is_foreign_elf(&surroundings) {
-                return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
-            }
-            if root.is_some() {
-                switch_user(&surroundings)?;
-            }
-            Ok(())
-        });
+        command.pre_exec(move || prepare_child(&surroundings, root.as_deref(), in_terminal));
     }
     let mut child = command.spawn().map_err(|e| NotStarted {
         status: status_of(&e),
@@ -77,10 +62,7 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Not
     })?;
     // The other ends of the streams: else they would not end with the command.
     drop(command);
-    let broken = || NotStarted {
-        status: NOT_EXECUTABLE,
-        error: "the command's pipes could not be created".to_owned(),
-    };
+    let broken = || NotStarted::because("the command's pipes could not be created");
     let pid = child.id() as i32;
     if let Some(terminal) = terminal {
         let copy = || terminal.try_clone().map_err(|_| broken());
@@ -108,23 +90,45 @@ fn give_streams(
     root: Option<&Path>,
 ) -> Result<Option<OwnedFd>, NotStarted> {
     let Some(size) = launch.terminal else {
-        command.stdin(if launch.stdin {
+        let stdin = if launch.stdin {
             Stdio::piped()
         } else {
             Stdio::null()
-        });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        };
+        command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         return Ok(None);
     };
-    let failed = |e: io::Error| NotStarted {
-        status: NOT_EXECUTABLE,
-        error: format!("no terminal for the command: {e}"),
-    };
+    let failed = |e: io::Error| NotStarted::because(format!("no terminal for the command: {e}"));
     let Terminal { ours, theirs } =
-        terminal::make(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
+        make_terminal(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
     let copy = || theirs.try_clone().map(Stdio::from).map_err(failed);
     command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
     Ok(Some(ours))
+}
+
+/// Makes the child, before it executes the program, a session of the user in the command's folder.
+fn prepare_child(launch: &Launch, root: Option<&Path>, in_terminal: bool) -> io::Result<()> {
+    rustix::process::setsid()?;
+    if in_terminal {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+    }
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    if let Some(root) = root {
+        // A guest's first process is never killed for its memory; what it starts must be.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "0");
+        rustix::process::chroot(root)?;
+    }
+    std::env::set_current_dir(&launch.directory.0)?;
+    if is_foreign_elf(launch) {
+        return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
+    }
+    if root.is_some() {
+        switch_user(launch)?;
+    }
+    Ok(())
 }
 
 /// Limits before the user: raising them is root's right. Natively the process has all of this from its parents.
@@ -138,12 +142,9 @@ fn switch_user(launch: &Launch) -> io::Result<()> {
         unsafe { libc::setrlimit(resource as _, &raw const limit) };
     }
     rustix::process::umask(Mode::from_raw_mode(launch.umask));
-    let done = |result: libc::c_int| {
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+    let done = |result: libc::c_int| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     };
     // SAFETY: the groups are read as many as there are; the other two take numbers.
     unsafe {
@@ -159,18 +160,15 @@ fn is_foreign_elf(launch: &Launch) -> bool {
     let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else {
         return false;
     };
-    let path = launch
-        .environment
-        .iter()
-        .find(|(name, _)| name.0 == "PATH")
-        .map(|(_, value)| value.0.clone());
-    let folders = std::env::split_paths(&path.unwrap_or_default())
-        .map(|folder| folder.join(program))
-        .collect::<Vec<_>>();
-    let places = if program.components().count() > 1 || program.is_absolute() {
+    let mut environment = launch.environment.iter();
+    let path = environment.find(|(name, _)| name.0 == "PATH");
+    let path = path.map(|(_, value)| value.0.clone());
+    let places: Vec<PathBuf> = if program.components().count() > 1 || program.is_absolute() {
         vec![program.to_path_buf()]
     } else {
-        folders
+        std::env::split_paths(&path.unwrap_or_default())
+            .map(|folder| folder.join(program))
+            .collect()
     };
     let Some(mut file) = places.iter().find_map(|place| File::open(place).ok()) else {
         return false;
@@ -187,25 +185,19 @@ fn is_foreign_elf(launch: &Launch) -> bool {
 const SUPPORTED_ELF: [u8; 2] = [62, 3];
 
 fn describe(launch: &Launch, error: &io::Error) -> String {
-    let program = launch
-        .words
-        .first()
-        .map(|word| word.0.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let program = launch.words.first().map(|word| word.0.to_string_lossy());
+    let program = program.unwrap_or_default();
     let directory = launch.directory.0.to_string_lossy();
-    match error.raw_os_error() {
-        Some(libc::ENOENT) => {
-            format!(
-                "'{program}' cannot be started in {directory}: no such file, interpreter or folder"
-            )
-        }
+    let why = match error.raw_os_error() {
+        Some(libc::ENOENT) => "no such file, interpreter or folder",
         Some(libc::ENOEXEC) => {
-            format!(
+            return format!(
                 "'{program}' cannot be started: it is no program for this CPU, nor a script with #! in its first line"
-            )
+            );
         }
-        _ => format!("'{program}' cannot be started in {directory}: {error}"),
-    }
+        _ => &error.to_string(),
+    };
+    format!("'{program}' cannot be started in {directory}: {why}")
 }
 
 /// The status that stands for why a program could not be started, as a shell has it.
@@ -214,4 +206,38 @@ fn status_of(error: &std::io::Error) -> i32 {
         std::io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     }
+}
+
+/// The group that terminals belong to, as the file system of terminals is mounted.
+const TTY: u32 = 5;
+
+/// Both ends of a pseudoterminal.
+pub(super) struct Terminal {
+    pub ours: OwnedFd,
+    pub theirs: OwnedFd,
+}
+
+/// One of the terminals in `root`, of this size, for this user.
+pub(super) fn make_terminal(root: &Path, size: Size, user: u32) -> io::Result<Terminal> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let ours = open(root.join("dev/pts/ptmx"), flags, Mode::empty())?;
+    unlockpt(&ours)?;
+    let theirs = ioctl_tiocgptpeer(
+        &ours,
+        OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+    )?;
+    fchown(&theirs, Some(Uid::from_raw(user)), Some(Gid::from_raw(TTY)))?;
+    resize(&ours, size);
+    Ok(Terminal { ours, theirs })
+}
+
+/// Tells the programs in it.
+pub(super) fn resize(terminal: &OwnedFd, size: Size) {
+    let size = Winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let _ = tcsetwinsize(terminal, size);
 }

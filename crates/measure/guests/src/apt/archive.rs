@@ -1,6 +1,8 @@
 //! Archive that the system's packages come from, as other suites lie in the same one.
 
-use crate::apt::error::AptError;
+use crate::apt::version;
+use crate::error::AptError;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Whose archive it is.
@@ -77,13 +79,8 @@ impl Archive {
     pub(crate) fn among(targets: &str) -> Result<Archive, AptError> {
         let sources: Vec<(&str, &str)> = targets.lines().filter_map(main_source).collect();
         let suites_of = |uri: &str, release: &str| {
-            let mut suites: Vec<&str> = sources
-                .iter()
-                .filter(|(u, suite)| *u == uri && base(suite) == release)
-                .map(|(_, s)| *s)
-                .collect();
-            suites.sort_unstable();
-            suites.dedup();
+            let same = |(u, suite): &&(&str, &str)| *u == uri && base(suite) == release;
+            let suites: BTreeSet<_> = sources.iter().filter(same).collect();
             suites.len()
         };
         let candidates = sources.iter().filter_map(|&(uri, release)| {
@@ -104,37 +101,22 @@ impl Archive {
 
     /// Lines for apt's sources: these suites, and those they build upon.
     pub(crate) fn sources(&self, suites: &[&str]) -> String {
-        let mut all: Vec<&str> = suites
-            .iter()
-            .flat_map(|suite| [*suite, base(suite)])
-            .collect();
-        all.sort_unstable();
-        all.dedup();
-        let line = |suite: &&str| {
-            format!(
-                "deb [arch=amd64{}] {} {suite} main\n",
-                self.signed_by(),
-                self.uri
-            )
-        };
-        all.iter().map(line).collect()
+        let with_base = suites.iter().flat_map(|suite| [*suite, base(suite)]);
+        let all: BTreeSet<&str> = with_base.collect();
+        all.iter().map(|suite| self.line("deb", suite)).collect()
     }
 
     /// The line for the source packages of a suite.
     pub(crate) fn source_of(&self, suite: &str) -> String {
-        // An option has to stand in the brackets: amd64 is all that is asked for anyway.
-        format!(
-            "deb-src [arch=amd64{}] {} {suite} main\n",
-            self.signed_by(),
-            self.uri
-        )
+        self.line("deb-src", suite)
     }
 
-    fn signed_by(&self) -> String {
-        self.keyring
-            .as_ref()
-            .map(|path| format!(" signed-by={}", path.display()))
-            .unwrap_or_default()
+    fn line(&self, kind: &str, suite: &str) -> String {
+        let keyring = self.keyring.as_ref();
+        let signed_by = keyring.map(|path| format!(" signed-by={}", path.display()));
+        // An option has to stand in the brackets: amd64 is all that is asked for anyway.
+        let options = format!("arch=amd64{}", signed_by.unwrap_or_default());
+        format!("{kind} [{options}] {} {suite} main\n", self.uri)
     }
 
     /// Returns the cause of a failed `apt-get update` where its output names one, else `failed` itself.
@@ -157,15 +139,10 @@ impl Archive {
             };
         }
         if let Some(suite) = about("NO_PUBKEY") {
-            let keyring = self
-                .keyring
-                .as_ref()
-                .map_or("apt's trusted keys".into(), |path| {
-                    path.display().to_string()
-                });
+            let keyring = self.keyring.as_ref().map(|path| path.display().to_string());
             return AptError::NoKey {
                 suite,
-                keyring,
+                keyring: keyring.unwrap_or_else(|| "apt's trusted keys".into()),
                 package: self.distribution.keyring_package(),
             };
         }
@@ -185,6 +162,216 @@ fn base(suite: &str) -> &str {
     suite.split_once('-').map_or(suite, |(base, _)| base)
 }
 
+/// A suite of a distribution; versions where they stay as they were released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    pub(crate) qemu: Option<&'static str>,
+    pub(crate) kernel: Option<&'static str>,
+}
+
+const fn suite(
+    name: &'static str,
+    qemu: Option<&'static str>,
+    kernel: Option<&'static str>,
+) -> Suite {
+    Suite { name, qemu, kernel }
+}
+
+const fn released(name: &'static str, qemu: &'static str, kernel: &'static str) -> Suite {
+    suite(name, Some(qemu), Some(kernel))
+}
+
+/// Oldest first, what moves on last.
+const DEBIAN: [Suite; 7] = [
+    released("bullseye", "5.2", "5.10"),
+    released("bookworm", "7.2", "6.1"),
+    released("trixie", "10.0", "6.12"),
+    suite("bookworm-backports", None, None),
+    suite("trixie-backports", None, None),
+    suite("forky", None, None),
+    suite("sid", None, None),
+];
+
+/// Those with long support.
+const UBUNTU: [Suite; 4] = [
+    released("focal", "4.2", "5.4"),
+    released("jammy", "6.2", "5.15"),
+    released("noble", "8.2", "6.8"),
+    suite("resolute", None, None),
+];
+
+pub(crate) fn known(distribution: Distribution) -> &'static [Suite] {
+    match distribution {
+        Distribution::Debian => &DEBIAN,
+        Distribution::Ubuntu => &UBUNTU,
+    }
+}
+
+/// Returns true if some distribution has a suite of this name that is known here.
+pub(crate) fn is_known(name: &str) -> bool {
+    DEBIAN.iter().chain(&UBUNTU).any(|suite| suite.name == name)
+}
+
+/// The suites that may have this version of what `released` gives of each. Asking costs a list of some 10 MB each, so that
+/// one with the version at its release spares the others.
+pub(crate) fn with_version(
+    known: &[Suite],
+    released: impl Fn(&Suite) -> Option<&'static str>,
+    wanted: &str,
+) -> Vec<&'static str> {
+    let fits = |has: &str| version::matches(has, wanted) || version::matches(wanted, has);
+    match known.iter().find(|suite| released(suite).is_some_and(fits)) {
+        Some(suite) => vec![suite.name],
+        None => known
+            .iter()
+            .filter(|suite| released(suite).is_none())
+            .map(|suite| suite.name)
+            .collect(),
+    }
+}
+
+/// Returns true if this can be a suite's name. The check keeps option dashes, patterns and paths out of what is handed
+/// to apt and used as a folder's name.
+pub(crate) fn is_suite(wanted: &str) -> bool {
+    wanted.len() <= 64
+        && wanted.starts_with(|c: char| c.is_ascii_lowercase())
+        && wanted
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
 #[cfg(test)]
-#[path = "archive_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn uri(targets: &str) -> Option<String> {
+        Archive::among(targets).ok().map(|archive| archive.uri)
+    }
+
+    #[test]
+    fn the_distributions_own_archive_is_found() {
+        let debian = "https://else/apt cloud-sdk-bookworm main\nhttps://else/node nodistro main\n\
+                      https://else/made-for bookworm main\n\
+                      http://mirror/debian-security/ bookworm-security main\n\
+                      http://mirror/debian/ bookworm main\nhttp://mirror/debian/ bookworm main\n\
+                      http://mirror/debian/ bookworm-updates main\n";
+        let found = Archive::among(debian).unwrap();
+        assert_eq!(
+            (found.uri.as_str(), found.distribution),
+            ("http://mirror/debian/", Distribution::Debian)
+        );
+
+        let ubuntu = "http://security/ubuntu/ noble-security main\nhttp://mirror/ubuntu/ noble universe\n\
+                      http://mirror/ubuntu/ noble main\n";
+        let found = Archive::among(ubuntu).unwrap();
+        assert_eq!(
+            (found.uri.as_str(), found.distribution),
+            ("http://mirror/ubuntu/", Distribution::Ubuntu)
+        );
+    }
+
+    #[test]
+    fn the_first_of_equals_counts() {
+        assert_eq!(
+            uri("http://a/ sid main\nhttp://b/ sid main\n").unwrap(),
+            "http://a/"
+        );
+    }
+
+    #[test]
+    fn without_a_distributions_archive_there_is_none() {
+        for targets in [
+            "",
+            "http://else/ nodistro main\n",
+            "http://mirror/ bookworm contrib\n",
+            "copy:/x ./ \n",
+            "a b\n",
+        ] {
+            assert!(
+                matches!(Archive::among(targets), Err(AptError::NoArchive)),
+                "{targets}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_suite_comes_with_what_it_builds_upon() {
+        let keyring = Some(PathBuf::from("/k.gpg"));
+        let archive = Archive {
+            uri: "http://mirror/".into(),
+            distribution: Distribution::Debian,
+            keyring,
+        };
+        assert_eq!(
+            archive.sources(&["bookworm-backports"]),
+            "deb [arch=amd64 signed-by=/k.gpg] http://mirror/ bookworm main\n\
+             deb [arch=amd64 signed-by=/k.gpg] http://mirror/ bookworm-backports main\n"
+        );
+        assert_eq!(archive.sources(&["trixie"]).lines().count(), 1);
+    }
+
+    #[test]
+    fn what_apt_said_is_told_as_what_it_means() {
+        let archive = Archive {
+            uri: "http://mirror/".into(),
+            distribution: Distribution::Debian,
+            keyring: None,
+        };
+        let explained = |said: &str| {
+            let failed = AptError::Failed {
+                command: "apt-get update".into(),
+                said: said.into(),
+            };
+            archive.explain(&["trixie", "nosuch"], failed).to_string()
+        };
+        let none = explained(
+            "E: The repository 'http://mirror/ nosuch Release' does not have a Release file.",
+        );
+        assert!(
+            none.contains("http://mirror/ has no suite nosuch"),
+            "{none}"
+        );
+        let key = explained(
+            "W: GPG error: http://mirror/ trixie InRelease: not available: NO_PUBKEY 6ED0\nE: not signed.",
+        );
+        assert!(
+            key.contains("trixie is signed") && key.contains("debian-archive-keyring"),
+            "{key}"
+        );
+        assert!(explained("E: Could not resolve 'mirror'").contains("Check the network"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_of_sources_is_read(
+            lines in proptest::collection::vec(("[a-z:/.]{0,9}", "(bookworm|noble|sid|[a-z-]{0,8})", "(main|universe)?"), 0..12)
+        ) {
+            let targets: String = lines.iter().map(|(a, b, c)| format!("{a} {b} {c}\n")).collect();
+            if let Some(uri) = uri(&targets) {
+                let is_there = lines.iter().any(|(a, b, c)| *a == uri && c == "main" && base(b) == b);
+                prop_assert!(is_there, "{}", uri);
+            }
+        }
+    }
+
+    #[test]
+    fn a_version_at_a_release_asks_one_suite_alone() {
+        let qemu = |wanted| with_version(&DEBIAN, |suite| suite.qemu, wanted);
+        assert_eq!(qemu("5.2"), ["bullseye"]);
+        assert_eq!(qemu("5.2.0"), ["bullseye"]);
+        assert_eq!(qemu("10.0"), ["trixie"]);
+        assert_eq!(qemu("10"), ["trixie"]);
+        assert_eq!(
+            qemu("11.1"),
+            ["bookworm-backports", "trixie-backports", "forky", "sid"]
+        );
+        assert_eq!(qemu("5.20"), qemu("11.1"));
+        let kernel = |wanted| with_version(&DEBIAN, |suite| suite.kernel, wanted);
+        assert_eq!(kernel("5.10"), ["bullseye"]);
+        assert_eq!(kernel("6.1.0-53-amd64"), ["bookworm"]);
+        assert_eq!(kernel("6.12.94+deb13"), ["trixie"]);
+        assert_eq!(kernel("7.2"), qemu("11.1"));
+    }
+}

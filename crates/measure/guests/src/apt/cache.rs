@@ -1,12 +1,13 @@
 //! The user's cache, and how things come into it.
 
-use crate::apt::error::AptError;
+use crate::error::AptError;
 use crate::{ResultExt, clear};
 use rustix::fs::{FlockOperation, flock, statvfs};
+use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{env, io};
 use vmtax_trust::{Owner, untrusted};
 
 /// The user's cache of vmtax: `$XDG_CACHE_HOME/vmtax`, else `$HOME/.cache/vmtax`. It need not exist yet.
@@ -91,16 +92,14 @@ impl Fetch {
         // A file system that does not tell is tried.
         let have =
             statvfs(self.work()).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-        let folder = self.work().parent().unwrap_or(self.work()).into();
-        if have < bytes {
-            Err(AptError::NoRoom {
-                folder,
-                have,
-                need: bytes,
-            })
-        } else {
-            Ok(())
+        if have >= bytes {
+            return Ok(());
         }
+        Err(AptError::NoRoom {
+            folder: self.work().parent().unwrap_or(self.work()).into(),
+            have,
+            need: bytes,
+        })
     }
 
     /// Moves a file or folder that was unpacked in [`Fetch::work`] to where it is kept. A link out of there would move the
@@ -112,17 +111,11 @@ impl Fetch {
         let folder = to.parent().unwrap_or(to);
         fs::create_dir_all(folder).writing(folder)?;
         let work = fs::canonicalize(self.work()).reading(self.work())?;
-        let outside =
-            || io::Error::other("it is a link to a file that the package does not contain");
-        let real = fs::canonicalize(from)
-            .and_then(|real| {
-                if real.starts_with(&work) {
-                    Ok(real)
-                } else {
-                    Err(outside())
-                }
-            })
-            .reading(from)?;
+        let real = fs::canonicalize(from).reading(from)?;
+        if !real.starts_with(&work) {
+            let why = "it is a link to a file that the package does not contain";
+            return Ok(Err(io::Error::other(why)).reading(from)?);
+        }
         Ok(fs::rename(&real, to).writing(to)?)
     }
 

@@ -1,9 +1,14 @@
 //! The configuration under which apt works in a folder of ours.
 
-use crate::ResultExt;
-use crate::apt::error::AptError;
+use crate::error::AptError;
+use crate::{ResultExt, entries};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+use std::env;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
-use std::{env, fs};
+use tempfile::TempDir;
 
 /// Sources and package lists that apt reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +23,27 @@ pub(crate) enum Lists<'a> {
 
 /// The system's own main configuration file, in whose place ours is read.
 const SYSTEM_MAIN: &str = "/etc/apt/apt.conf";
+
+/// Hooks and lists of the system that are not wanted here, and settings of our own.
+const SETTINGS: &str = "\
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear Acquire::IndexTargets::deb::DEP-11;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-small;
+#clear Acquire::IndexTargets::deb::DEP-11-icons;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-hidpi;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-large;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-large-hidpi;
+#clear Acquire::IndexTargets::deb::Contents-deb;
+#clear Acquire::IndexTargets::deb::CNF;
+APT::Update::Error-Mode \"any\";
+APT::Install-Recommends \"false\";
+Acquire::Languages \"none\";
+Acquire::Retries \"2\";
+Acquire::http::Timeout \"30\";
+Acquire::https::Timeout \"30\";
+";
 
 /// Writes `apt.env`, for `$APT_CONFIG`, and what belongs to it into `work`.
 ///
@@ -52,27 +78,7 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
     } else {
         String::new()
     };
-    let main = format!(
-        "{system}\
-         #clear APT::Update::Pre-Invoke;\n\
-         #clear APT::Update::Post-Invoke;\n\
-         #clear APT::Update::Post-Invoke-Success;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-small;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-hidpi;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-large;\n\
-         #clear Acquire::IndexTargets::deb::DEP-11-icons-large-hidpi;\n\
-         #clear Acquire::IndexTargets::deb::Contents-deb;\n\
-         #clear Acquire::IndexTargets::deb::CNF;\n\
-         APT::Update::Error-Mode \"any\";\n\
-         APT::Install-Recommends \"false\";\n\
-         Acquire::Languages \"none\";\n\
-         Acquire::Retries \"2\";\n\
-         Acquire::http::Timeout \"30\";\n\
-         Acquire::https::Timeout \"30\";\n\
-         Dir::Cache \"{folder}/cache\";\n{lists}"
-    );
+    let main = format!("{system}{SETTINGS}Dir::Cache \"{folder}/cache\";\n{lists}");
     let before = env::var("APT_CONFIG")
         .map(|path| format!("#include \"{path}\";\n"))
         .unwrap_or_default();
@@ -82,4 +88,100 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
         fs::write(&path, text).writing(&path)?;
     }
     Ok(())
+}
+
+/// On a disk, unlike `/tmp`, and as open.
+const PARENT: &str = "/var/tmp";
+const NAME: &str = "vmtax-apt-";
+/// `APT::Sandbox::User`, as distributions have it.
+const USER: &str = "_apt";
+
+/// A folder that apt's user can pass, and nobody but root can list.
+#[derive(Debug)]
+pub(super) struct SandboxFolder {
+    folder: TempDir,
+    user: u32,
+    /// Held as long as it is in use; the kernel gives it back however its holder ends.
+    _lock: File,
+}
+
+impl SandboxFolder {
+    /// `None` where apt changes no user: where this is not root, or there is no such user. Removes what killed fetches left.
+    pub fn create() -> Result<Option<SandboxFolder>, AptError> {
+        let Some(user) = user()? else { return Ok(None) };
+        sweep();
+        let folder = tempfile::Builder::new()
+            .prefix(NAME)
+            .tempdir_in(PARENT)
+            .writing(PARENT)?;
+        let lock = File::open(folder.path()).reading(folder.path())?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).writing(folder.path())?;
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).writing(folder.path())?;
+        Ok(Some(SandboxFolder {
+            folder,
+            user,
+            _lock: lock,
+        }))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Gives apt's user a folder to write to.
+    pub fn hand_over(&self, folder: &Path) -> Result<(), AptError> {
+        Ok(chown(folder, Some(self.user), None).writing(folder)?)
+    }
+}
+
+/// The number of apt's user, if this is root.
+pub(super) fn user() -> Result<Option<u32>, AptError> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let users = fs::read_to_string("/etc/passwd").reading("/etc/passwd")?;
+    let mut fields = users.lines().map(|line| line.split(':'));
+    Ok(fields.find_map(|mut line| (line.next()? == USER).then(|| line.nth(1)?.parse().ok())?))
+}
+
+/// Removes root's folders that no process holds.
+fn sweep() {
+    for entry in entries(Path::new(PARENT))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(NAME))
+    {
+        let path = entry.path();
+        let is_own = path
+            .symlink_metadata()
+            .is_ok_and(|about| about.is_dir() && about.uid() == 0);
+        let is_free = || {
+            File::open(&path).is_ok_and(|folder| {
+                flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok()
+            })
+        };
+        if is_own && is_free() {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs root"]
+    fn what_a_killed_fetch_left_goes_and_what_is_in_use_stays() {
+        let Some(used) = SandboxFolder::create().unwrap() else {
+            return;
+        };
+        let left = tempfile::Builder::new()
+            .prefix(NAME)
+            .tempdir_in(PARENT)
+            .unwrap()
+            .keep();
+        fs::write(left.join("package"), "").unwrap();
+        let other = SandboxFolder::create().unwrap().unwrap();
+        assert!(!left.exists() && used.path().exists() && other.path().exists());
+        assert_eq!(used.path().metadata().unwrap().mode() & 0o777, 0o711);
+    }
 }

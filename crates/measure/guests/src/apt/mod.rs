@@ -6,24 +6,18 @@
 mod archive;
 mod cache;
 mod config;
-mod error;
-mod package;
-mod sandbox;
-mod suites;
 pub mod version;
 
-pub use archive::{Archive, Distribution};
-pub use cache::{Fetch, cache_dir};
-pub use error::AptError;
-pub use package::Package;
-pub(crate) use suites::{is_known, is_suite, known, with_version};
-
 use crate::ResultExt;
-use crate::apt::config::Lists;
-use crate::apt::sandbox::SandboxFolder;
+use crate::apt::config::{Lists, SandboxFolder};
+pub use crate::error::AptError;
+pub use archive::{Archive, Distribution};
+pub(crate) use archive::{Suite, is_known, is_suite, known, with_version};
+pub use cache::{Fetch, cache_dir};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{fs, io};
 
 /// apt downloads to its current folder: this one, below the work folder.
 const DOWNLOADS: &str = "downloads";
@@ -114,9 +108,7 @@ impl Apt {
     /// # Errors
     /// [`AptError::Failed`].
     pub fn versions(&self, package: &str) -> Result<Vec<(String, String)>, AptError> {
-        Ok(package::by_suite(
-            &self.run("apt-cache", &["madison", package])?,
-        ))
+        Ok(by_suite(&self.run("apt-cache", &["madison", package])?))
     }
 
     /// A package of `suite` and all that would be installed with it where nothing is: what it depends on, and what that
@@ -125,26 +117,20 @@ impl Apt {
     /// # Errors
     /// [`AptError::Failed`] when the suite lacks something of it.
     pub fn with_dependencies(&self, package: &str, suite: &str) -> Result<Vec<Package>, AptError> {
-        let said = self.run(
-            "apt-get",
-            &[
-                "-q",
-                "install",
-                "--simulate",
-                "--target-release",
-                suite,
-                package,
-            ],
-        )?;
-        let exact = package::installed(&said)
-            .into_iter()
-            .map(|(name, version)| format!("{name}={version}"));
-        let exact: Vec<String> = exact.collect();
-        let arguments: Vec<&str> = ["show"]
-            .into_iter()
-            .chain(exact.iter().map(String::as_str))
+        let simulate = [
+            "-q",
+            "install",
+            "--simulate",
+            "--target-release",
+            suite,
+            package,
+        ];
+        let said = self.run("apt-get", &simulate)?;
+        let installed = installed(&said).into_iter();
+        let exact: Vec<String> = installed
+            .map(|(name, version)| format!("{name}={version}"))
             .collect();
-        let mut packages = package::shown(&self.run("apt-cache", &arguments)?);
+        let mut packages = shown(&self.run("apt-cache", &with_words(&["show"], &exact))?);
         packages.dedup_by(|a, b| a.name == b.name);
         Ok(packages)
     }
@@ -154,11 +140,8 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn names(&self, beginning: &str) -> Result<Vec<String>, AptError> {
-        Ok(self
-            .run("apt-cache", &["pkgnames", beginning])?
-            .lines()
-            .map(Into::into)
-            .collect())
+        let said = self.run("apt-cache", &["pkgnames", beginning])?;
+        Ok(said.lines().map(Into::into).collect())
     }
 
     /// Returns the names of the packages that a package depends on; empty when there is no such package.
@@ -184,8 +167,7 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] when there is no such version.
     pub fn depends_of(&self, package: &str, version: &str) -> Result<Vec<String>, AptError> {
-        let shown =
-            package::shown(&self.run("apt-cache", &["show", &format!("{package}={version}")])?);
+        let shown = shown(&self.run("apt-cache", &["show", &format!("{package}={version}")])?);
         Ok(shown
             .into_iter()
             .flat_map(|package| package.depends)
@@ -202,9 +184,8 @@ impl Apt {
             return Ok(None);
         }
         let said = self.run("apt-cache", &["show", "--no-all-versions", package])?;
-        Ok(said
-            .lines()
-            .find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
+        let mut lines = said.lines();
+        Ok(lines.find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
     }
 
     /// Downloads packages, each `NAME` or `NAME=VERSION`, and checks them against the lists; gives their files.
@@ -212,11 +193,7 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, AptError> {
-        let arguments: Vec<&str> = ["-q", "download"]
-            .into_iter()
-            .chain(packages.iter().map(String::as_str))
-            .collect();
-        self.run("apt-get", &arguments)?;
+        self.run("apt-get", &with_words(&["-q", "download"], packages))?;
         self.downloaded("deb")
     }
 
@@ -252,19 +229,9 @@ impl Apt {
         )?;
         let control = self.downloaded("dsc")?.pop().unwrap_or_default();
         let text = fs::read_to_string(&control).reading(&control)?;
-        self.run(
-            "dpkg-source",
-            &[
-                "--extract",
-                &control.to_string_lossy(),
-                &into.to_string_lossy(),
-            ],
-        )?;
-        Ok(text
-            .lines()
-            .find_map(|line| line.strip_prefix("Version: "))
-            .unwrap_or_default()
-            .to_owned())
+        self.extract("dpkg-source", &control, into)?;
+        let version = text.lines().find_map(|line| line.strip_prefix("Version: "));
+        Ok(version.unwrap_or_default().to_owned())
     }
 
     /// Unpacks a package's files into a folder; runs none of its scripts.
@@ -272,15 +239,12 @@ impl Apt {
     /// # Errors
     /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
     pub fn unpack(&self, package: &Path, into: &Path) -> Result<(), AptError> {
-        self.run(
-            "dpkg-deb",
-            &[
-                "--extract",
-                &package.to_string_lossy(),
-                &into.to_string_lossy(),
-            ],
-        )
-        .map(drop)
+        self.extract("dpkg-deb", package, into)
+    }
+
+    fn extract(&self, program: &str, from: &Path, into: &Path) -> Result<(), AptError> {
+        let (from, into) = (from.to_string_lossy(), into.to_string_lossy());
+        self.run(program, &["--extract", &from, &into]).map(drop)
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, AptError> {
@@ -312,6 +276,25 @@ impl Apt {
     }
 }
 
+/// The arguments of a command, with further ones behind them.
+fn with_words<'a>(arguments: &[&'a str], further: &'a [String]) -> Vec<&'a str> {
+    let further = further.iter().map(String::as_str);
+    arguments.iter().copied().chain(further).collect()
+}
+
+/// The suites of this system's distribution that are known, with the version that `released` gives of each.
+///
+/// # Errors
+/// When there is no apt, or its sources name no archive of a distribution.
+pub(crate) fn released_versions(
+    released: fn(&Suite) -> Option<&'static str>,
+) -> Result<Vec<(&'static str, Option<&'static str>)>, AptError> {
+    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
+    let archive = Apt::new(work.path())?.archive()?;
+    let suites = known(archive.distribution).iter();
+    Ok(suites.map(|suite| (suite.name, released(suite))).collect())
+}
+
 /// The last lines, which hold the reason; above them stand progress and sources that worked.
 fn end_of(said: &str) -> String {
     const LINES: usize = 12;
@@ -321,6 +304,77 @@ fn end_of(said: &str) -> String {
         .filter(|line| !line.is_empty())
         .collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+/// A package's file in an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Package {
+    /// Name of the package.
+    pub name: String,
+    /// Version of the package, as apt takes it.
+    pub version: String,
+    /// A library, by the archive's section or, as some are filed elsewhere, by its name.
+    pub is_library: bool,
+    /// Names of packages that it depends on itself, all alternatives.
+    pub depends: Vec<String>,
+    /// Length of its file, bytes.
+    pub size: u64,
+}
+
+/// The packages that `apt-get install --simulate` would install: names and versions.
+pub(crate) fn installed(said: &str) -> Vec<(String, String)> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix("Inst "));
+    let read = |line: &str| {
+        let (name, rest) = line.split_once(' ')?;
+        let version = rest.strip_prefix('(')?.split_whitespace().next()?;
+        Some((name.to_owned(), version.to_owned()))
+    };
+    lines.filter_map(read).collect()
+}
+
+/// The packages that `apt-cache show` describes, a paragraph each.
+pub(crate) fn shown(said: &str) -> Vec<Package> {
+    let read = |paragraph: &str| {
+        let field = |name: &str| {
+            paragraph
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        };
+        let name = field("Package")?;
+        let section = field("Section").unwrap_or_default();
+        Some(Package {
+            name: name.into(),
+            version: field("Version")?.into(),
+            is_library: section.rsplit('/').next() == Some("libs") || name.starts_with("lib"),
+            depends: names(field("Depends").unwrap_or_default()),
+            size: field("Size")?.parse().ok()?,
+        })
+    };
+    said.split("\n\n").filter_map(read).collect()
+}
+
+/// Names from a list such as `seabios (>= 1.12), libaio1 | libaio1t64:any`.
+fn names(list: &str) -> Vec<String> {
+    let words = list
+        .split([',', '|'])
+        .filter_map(|one| one.split_whitespace().next());
+    words
+        .map(|word| word.split(':').next().unwrap_or(word).to_owned())
+        .collect()
+}
+
+/// Versions of one package by suite, from `apt-cache madison`.
+pub(crate) fn by_suite(said: &str) -> Vec<(String, String)> {
+    let read = |line: &str| {
+        let mut columns = line.split('|').map(str::trim);
+        let (_, version, source) = (columns.next()?, columns.next()?, columns.next()?);
+        let suite = source.split_whitespace().nth(1)?.split('/').next()?;
+        Some((suite.to_owned(), version.to_owned()))
+    };
+    said.lines()
+        .filter(|line| line.ends_with("Packages"))
+        .filter_map(read)
+        .collect()
 }
 
 #[cfg(test)]
@@ -345,11 +399,53 @@ mod tests {
         line.split_whitespace().nth(7)?.parse().ok()
     }
 
+    /// Serves the index and the package until a client asks for `/end`; gives each request's path and the user who sent it.
+    fn serve(listener: &TcpListener, index: &str) -> Vec<(String, Option<u32>)> {
+        let mut users = Vec::new();
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let user = user_of(connection.peer_addr().unwrap().port());
+            let mut request = [0; 4096];
+            // One request after another, until the client closes.
+            while let Ok(read @ 1..) = connection.read(&mut request) {
+                let request = String::from_utf8_lossy(&request[..read]).into_owned();
+                let path = request
+                    .split_whitespace()
+                    .nth(1)
+                    .unwrap_or_default()
+                    .to_owned();
+                users.push((path.clone(), user));
+                let body = match path.as_str() {
+                    "/./Packages" => Some(index),
+                    "/./package.deb" => Some(CONTENT),
+                    _ => None,
+                };
+                let status = if body.is_some() {
+                    "200 OK"
+                } else {
+                    "404 Not Found"
+                };
+                let body = body.unwrap_or_default();
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                if connection.write_all(answer.as_bytes()).is_err() || path == "/end" {
+                    break;
+                }
+            }
+            if users.last().is_some_and(|(path, _)| path == "/end") {
+                return users;
+            }
+        }
+        users
+    }
+
     /// As root it is apt's own user who connects, for lists as for packages, so that only that user's rights are in reach of a
     /// hostile mirror.
     #[test]
     fn what_downloads_is_not_root() {
-        let Ok(Some(expected)) = crate::apt::sandbox::user()
+        let Ok(Some(expected)) = crate::apt::config::user()
             .map(|user| user.or((!geteuid().is_root()).then(|| geteuid().as_raw())))
         else {
             return;
@@ -361,46 +457,7 @@ mod tests {
              SHA256: {HASH}\nDescription: none\n\n",
             CONTENT.len()
         );
-        let server = std::thread::spawn(move || {
-            let mut users = Vec::new();
-            for connection in listener.incoming() {
-                let mut connection = connection.unwrap();
-                let user = user_of(connection.peer_addr().unwrap().port());
-                let mut request = [0; 4096];
-                // One request after another, until the client closes.
-                while let Ok(read @ 1..) = connection.read(&mut request) {
-                    let request = String::from_utf8_lossy(&request[..read]).into_owned();
-                    let path = request
-                        .split_whitespace()
-                        .nth(1)
-                        .unwrap_or_default()
-                        .to_owned();
-                    users.push((path.clone(), user));
-                    let body = match path.as_str() {
-                        "/./Packages" => Some(index.as_str()),
-                        "/./package.deb" => Some(CONTENT),
-                        _ => None,
-                    };
-                    let status = if body.is_some() {
-                        "200 OK"
-                    } else {
-                        "404 Not Found"
-                    };
-                    let body = body.unwrap_or_default();
-                    let answer = format!(
-                        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
-                        body.len()
-                    );
-                    if connection.write_all(answer.as_bytes()).is_err() || path == "/end" {
-                        break;
-                    }
-                }
-                if users.last().is_some_and(|(path, _)| path == "/end") {
-                    return users;
-                }
-            }
-            users
-        });
+        let server = std::thread::spawn(move || serve(&listener, &index));
         let work = tempfile::tempdir().unwrap();
         let apt = Apt::new(work.path()).unwrap();
         config::write(
@@ -434,5 +491,62 @@ mod tests {
             users.iter().all(|(_, user)| *user == Some(expected)),
             "{expected}: {users:?}"
         );
+    }
+
+    use proptest::prelude::*;
+
+    #[test]
+    fn apts_own_words_are_read() {
+        let said = "Reading package lists...\n\
+                    Inst zlib1g (1:1.2.11.dfsg-2+deb11u2 Debian:11.11/oldoldstable [amd64])\n\
+                    Inst dpkg (1.20.13 Debian:11.11/oldoldstable [amd64]) []\n\
+                    Conf zlib1g (1:1.2.11.dfsg-2+deb11u2 Debian:11.11/oldoldstable [amd64])\n";
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(
+            installed(said),
+            [
+                pair("zlib1g", "1:1.2.11.dfsg-2+deb11u2"),
+                pair("dpkg", "1.20.13")
+            ]
+        );
+
+        let said = "Package: zlib1g\nVersion: 1\nSection: libs\nDepends: libc6 (>= 2.14), a:any | b\nSize: 91\nDescription: a\n\n\
+                    Package: libndctl6\nSection: admin\nVersion: 2\nSize: 92\n\n\
+                    Package: passwd\nSection: admin\nVersion: 3\nSize: 93\n\nPackage: gone\nVersion: 4\n";
+        let read = shown(said);
+        let facts: Vec<(&str, bool, u64)> = read
+            .iter()
+            .map(|p| (p.name.as_str(), p.is_library, p.size))
+            .collect();
+        assert_eq!(
+            facts,
+            [
+                ("zlib1g", true, 91),
+                ("libndctl6", true, 92),
+                ("passwd", false, 93)
+            ]
+        );
+        assert_eq!(read[0].depends, ["libc6", "a", "b"]);
+
+        let said = "qemu-system-x86 | 1:10.0.2+ds-2 | http://mirror/debian bookworm-backports/main amd64 Packages\n\
+                    qemu-system-x86 | 1:7.2+dfsg-7 | http://mirror/debian bookworm/main amd64 Packages\n\
+                    qemu | 1:7.2+dfsg-7 | http://mirror/debian bookworm/main Sources\n";
+        assert_eq!(
+            by_suite(said),
+            [
+                pair("bookworm-backports", "1:10.0.2+ds-2"),
+                pair("bookworm", "1:7.2+dfsg-7")
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn anything_else_is_passed_over(said in "(Inst |Package: |[a-z(| \n]){0,40}") {
+            for (name, version) in installed(&said) {
+                prop_assert!(!name.contains('\n') && !version.is_empty());
+            }
+            let _ = (shown(&said), by_suite(&said));
+        }
     }
 }

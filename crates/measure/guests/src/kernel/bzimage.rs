@@ -79,18 +79,13 @@ pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
         return Err(foreign(bytes));
     }
     // Everything below lies inside the boot sector and the sector after it.
-    let truncated = NotBzImage::Truncated {
-        have: bytes.len() as u64,
-        need: 0x400,
-    };
-    let (Some(protocol), Some(flags), Some(version_at), Some(paragraphs), Some(&sectors)) = (
-        u16_at(bytes, 0x206),
-        u16_at(bytes, 0x236),
-        u16_at(bytes, 0x20e),
-        u32_at(bytes, 0x1f4),
-        bytes.get(0x1f1),
-    ) else {
-        return Err(truncated);
+    let have = bytes.len() as u64;
+    let truncated = |need| NotBzImage::Truncated { have, need };
+    let words = [0x206, 0x236, 0x20e].map(|at| u16_at(bytes, at));
+    let ([Some(protocol), Some(flags), Some(version_at)], Some(paragraphs), Some(&sectors)) =
+        (words, u32_at(bytes, 0x1f4), bytes.get(0x1f1))
+    else {
+        return Err(truncated(0x400));
     };
     if protocol < FIRST_WITH_XLOADFLAGS {
         return Err(NotBzImage::TooOld { protocol });
@@ -98,22 +93,14 @@ pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
     if flags & XLF_KERNEL_64 == 0 {
         return Err(NotBzImage::ThirtyTwoBit);
     }
-    // 0 setup sectors stand for 4, for the sake of LILO.
-    let setup = if sectors == 0 { 4 } else { u64::from(sectors) };
-    let size = (setup + 1) * 512 + u64::from(paragraphs) * 16;
+    let size = setup_bytes(sectors) as u64 + u64::from(paragraphs) * 16;
     if version_at == 0 {
         return Err(NotBzImage::NoRelease);
     }
-    let Some(version) = bytes.get(0x200 + usize::from(version_at)..) else {
-        return Err(NotBzImage::Truncated {
-            have: bytes.len() as u64,
-            need: size,
-        });
-    };
-    let end = version
-        .iter()
-        .position(|b| matches!(b, 0 | b' '))
-        .ok_or(NotBzImage::NoRelease)?;
+    let version = bytes.get(0x200 + usize::from(version_at)..);
+    let version = version.ok_or_else(|| truncated(size))?;
+    let end = version.iter().position(|b| matches!(b, 0 | b' '));
+    let end = end.ok_or(NotBzImage::NoRelease)?;
     let release = std::str::from_utf8(&version[..end]).unwrap_or_default();
     if !release::is_plausible(release) {
         return Err(NotBzImage::NoRelease);
@@ -124,73 +111,83 @@ pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
     })
 }
 
+/// Length of the code before the kernel proper: the boot sector and the setup sectors, of which 0 stand for 4, for the sake of LILO.
+fn setup_bytes(sectors: u8) -> usize {
+    (usize::from(if sectors == 0 { 4 } else { sectors }) + 1) * 512
+}
+
 /// Where the compressed kernel lies in an image that [`parse`] accepts.
 pub(crate) fn payload(image: &[u8]) -> Option<std::ops::Range<usize>> {
-    let sectors = *image.get(0x1f1)?;
-    let code = (if sectors == 0 {
-        4
-    } else {
-        usize::from(sectors)
-    } + 1)
-        * 512;
-    let begin = code.checked_add(u32_at(image, 0x248)? as usize)?;
+    let begin = setup_bytes(*image.get(0x1f1)?).checked_add(u32_at(image, 0x248)? as usize)?;
     Some(begin..begin.checked_add(u32_at(image, 0x24c)? as usize)?)
 }
 
+const AMD64: &str = "use an amd64 kernel, for example from `vmtax get kernel`";
+const PACKED: &str = "unpack it and give the bzImage (vmlinuz) inside";
+const BZIMAGE: &str = "give the kernel's bzImage, which distributions call vmlinuz";
+const ARM_ZIMAGE: [u8; 4] = 0x016f_2818_u32.to_le_bytes();
+
+/// Marks of other files at an offset, with what such a file is and what to do; the first that is there counts.
+const OTHERS: [(usize, &[u8], &str, &str); 13] = [
+    (56, b"ARM\x64", "an arm64 kernel (Image)", AMD64),
+    (56, b"RSC\x05", "a RISC-V kernel (Image)", AMD64),
+    (48, b"RISCV", "a RISC-V kernel (Image)", AMD64),
+    (36, &ARM_ZIMAGE, "a 32-bit ARM kernel (zImage)", AMD64),
+    (0, b"\x27\x05\x19\x56", "a U-Boot image (uImage)", AMD64),
+    (
+        4,
+        b"zimg",
+        "an EFI zboot kernel, as arm64, RISC-V and LoongArch have them",
+        AMD64,
+    ),
+    (
+        0,
+        b"MZ",
+        "an EFI program (a unified kernel image?)",
+        BZIMAGE,
+    ),
+    (
+        0,
+        b"\x1f\x8b",
+        "gzip-compressed data (as arm64 kernels come, Image.gz)",
+        PACKED,
+    ),
+    (0, b"\xfd7zXZ\0", "xz-compressed data", PACKED),
+    (0, b"\x28\xb5\x2f\xfd", "zstd-compressed data", PACKED),
+    (
+        0,
+        b"!<arch>\ndebian-binary",
+        "a Debian package",
+        "unpack it with `dpkg-deb -x` and give its boot/vmlinuz-…",
+    ),
+    (0, b"07070", "a cpio archive (an initramfs?)", BZIMAGE),
+    (0, b"", "no kernel that vmtax knows", BZIMAGE),
+];
+
 /// Says what a file is that has no x86 boot header.
 fn foreign(bytes: &[u8]) -> NotBzImage {
-    const AMD64: &str = "use an amd64 kernel, for example from `vmtax get kernel`";
-    const PACKED: &str = "unpack it and give the bzImage (vmlinuz) inside";
-    const BZIMAGE: &str = "give the kernel's bzImage, which distributions call vmlinuz";
-    let has_mark = |offset: usize, mark: &[u8]| {
+    let starts_at = |offset: usize, mark: &[u8]| {
         bytes
             .get(offset..)
             .is_some_and(|rest| rest.starts_with(mark))
     };
-    let (what, fix) = if has_mark(0, b"\x7fELF") {
-        match elf_machine(bytes) {
-            Some("x86-64") => (
-                "an uncompressed x86-64 ELF file (vmlinux or a program)".into(),
-                "give arch/x86/boot/bzImage of its build",
-            ),
-            Some(machine) => (format!("an ELF file for {machine}"), AMD64),
-            None => ("an ELF file for an unknown architecture".into(), AMD64),
-        }
-    } else if has_mark(56, b"ARM\x64") {
-        ("an arm64 kernel (Image)".into(), AMD64)
-    } else if has_mark(56, b"RSC\x05") || has_mark(48, b"RISCV") {
-        ("a RISC-V kernel (Image)".into(), AMD64)
-    } else if has_mark(36, &0x016f_2818_u32.to_le_bytes()) {
-        ("a 32-bit ARM kernel (zImage)".into(), AMD64)
-    } else if has_mark(0, b"\x27\x05\x19\x56") {
-        ("a U-Boot image (uImage)".into(), AMD64)
-    } else if has_mark(0, b"MZ") && has_mark(4, b"zimg") {
-        (
-            "an EFI zboot kernel, as arm64, RISC-V and LoongArch have them".into(),
-            AMD64,
-        )
-    } else if has_mark(0, b"MZ") {
-        ("an EFI program (a unified kernel image?)".into(), BZIMAGE)
-    } else if has_mark(0, b"\x1f\x8b") {
-        (
-            "gzip-compressed data (as arm64 kernels come, Image.gz)".into(),
-            PACKED,
-        )
-    } else if has_mark(0, b"\xfd7zXZ\0") {
-        ("xz-compressed data".into(), PACKED)
-    } else if has_mark(0, b"\x28\xb5\x2f\xfd") {
-        ("zstd-compressed data".into(), PACKED)
-    } else if has_mark(0, b"!<arch>\ndebian-binary") {
-        (
-            "a Debian package".into(),
-            "unpack it with `dpkg-deb -x` and give its boot/vmlinuz-…",
-        )
-    } else if has_mark(0, b"07070") {
-        ("a cpio archive (an initramfs?)".into(), BZIMAGE)
-    } else {
-        ("no kernel that vmtax knows".into(), BZIMAGE)
+    let is = |&&(offset, mark, ..): &&(usize, &[u8], &str, &str)| {
+        // Programs of EFI have this mark, too, with theirs of zboot behind it.
+        starts_at(offset, mark) && (mark != b"zimg" || starts_at(0, b"MZ"))
     };
-    NotBzImage::Other { what, fix }
+    let other = |what: String, fix| NotBzImage::Other { what, fix };
+    if !starts_at(0, b"\x7fELF") {
+        let (_, _, what, fix) = OTHERS.iter().find(is).unwrap_or(&OTHERS[OTHERS.len() - 1]);
+        return other((*what).to_owned(), fix);
+    }
+    match elf_machine(bytes) {
+        Some("x86-64") => other(
+            "an uncompressed x86-64 ELF file (vmlinux or a program)".into(),
+            "give arch/x86/boot/bzImage of its build",
+        ),
+        Some(machine) => other(format!("an ELF file for {machine}"), AMD64),
+        None => other("an ELF file for an unknown architecture".into(), AMD64),
+    }
 }
 
 pub(crate) fn elf_machine(bytes: &[u8]) -> Option<&'static str> {
@@ -216,25 +213,19 @@ pub(crate) fn elf_machine(bytes: &[u8]) -> Option<&'static str> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes
-        .get(at..at + 2)?
-        .try_into()
-        .ok()
-        .map(u16::from_le_bytes)
+    let field = bytes.get(at..at + 2)?;
+    field.try_into().ok().map(u16::from_le_bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at + 4)?
-        .try_into()
-        .ok()
-        .map(u32::from_le_bytes)
+    let field = bytes.get(at..at + 4)?;
+    field.try_into().ok().map(u32::from_le_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::bzimage;
+    use crate::testing::bzimage;
     use proptest::prelude::*;
 
     fn message(bytes: &[u8]) -> String {

@@ -1,9 +1,10 @@
 //! Fetches a kernel of the distribution into the cache, without installing it.
 
 use crate::ResultExt;
-use crate::apt::{Apt, AptError, Fetch, is_known, is_suite, known, version, with_version};
-use crate::kernel::error::KernelError;
-use crate::kernel::packages::{choose, current, current_of, of_release, offered};
+use crate::apt::{
+    Apt, AptError, Fetch, is_known, is_suite, known, released_versions, version, with_version,
+};
+use crate::error::KernelError;
 use crate::kernel::{cached, home, in_layout, keep_default, of_suite, set_default, set_suite};
 use std::path::{Path, PathBuf};
 use vmtax_model::{KernelFacts, SourceOfKernel};
@@ -95,12 +96,7 @@ pub fn list_fetchable() -> Result<Vec<String>, KernelError> {
 /// # Errors
 /// When there is no apt, or its sources name no archive of a distribution.
 pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, KernelError> {
-    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
-    let archive = Apt::new(work.path())?.archive()?;
-    Ok(known(archive.distribution)
-        .iter()
-        .map(|suite| (suite.name, suite.kernel))
-        .collect())
+    Ok(released_versions(|suite| suite.kernel)?)
 }
 
 /// The newest cached kernel that a version means, or that a suite's name does.
@@ -224,27 +220,150 @@ fn unpack(
     }
     let image = format!("boot/vmlinuz-{release}");
     let usr = root.join("usr/lib/modules").join(release);
-    let modules = if usr.is_dir() {
-        usr
-    } else {
-        root.join("lib/modules").join(release)
-    };
+    let modules = Some(usr).filter(|usr| usr.is_dir());
+    let modules = modules.unwrap_or_else(|| root.join("lib/modules").join(release));
     // Debian since Linux 6.19 has the image among the modules.
-    let among = modules.join("vmlinuz");
-    let from = if among.is_file() {
-        among
-    } else {
-        root.join(&image)
-    };
-    for (from, to) in [
-        (from, ready.join(&image)),
-        (modules, ready.join("lib/modules").join(release)),
-    ] {
-        fetch.keep(&from, &to)?;
-    }
+    let among = Some(modules.join("vmlinuz")).filter(|among| among.is_file());
+    let from = among.unwrap_or_else(|| root.join(&image));
+    fetch.keep(&from, &ready.join(&image))?;
+    fetch.keep(&modules, &ready.join("lib/modules").join(release))?;
     in_layout(&ready, release, SourceOfKernel::Cache)?;
     fetch.settle(&ready, home)?;
     in_layout(home, release, SourceOfKernel::Cache)
+}
+
+/// Packages that stand for the distribution's current kernel: Debian's generic one; Ubuntu's, the smaller first.
+const CURRENT: [&str; 3] = [
+    "linux-image-amd64",
+    "linux-image-virtual",
+    "linux-image-generic",
+];
+
+/// Names of the packages of one release, as far as a distribution has them. Debian's `linux-image` holds everything;
+/// from Linux 6.19 on it only depends on the image's and the modules' packages. Ubuntu keeps the modules apart, and 9p
+/// for one in the third of them.
+const PARTS: [&str; 4] = [
+    "linux-image",
+    "linux-binary",
+    "linux-modules",
+    "linux-modules-extra",
+];
+
+/// The packages of a release that apt offers, and the length of their files, bytes; `None` where one that the image needs is
+/// not there: an archive may drop modules before it drops their image.
+pub(crate) fn of_release(
+    apt: &Apt,
+    release: &str,
+) -> Result<Option<(Vec<String>, u64)>, KernelError> {
+    let names = PARTS.map(|part| format!("{part}-{release}"));
+    let mut needed = apt.depends(&names[0])?;
+    needed.push(names[0].clone());
+    let (mut packages, mut bytes) = (Vec::new(), 0);
+    for package in names {
+        match apt.size(&package)? {
+            Some(size) => {
+                bytes += size;
+                packages.push(package);
+            }
+            None if needed.contains(&package) => return Ok(None),
+            None => {}
+        }
+    }
+    Ok(Some((packages, bytes)))
+}
+
+/// The release that the distribution's own meta package asks for.
+pub(crate) fn current(apt: &Apt) -> Result<String, KernelError> {
+    for package in CURRENT {
+        if let Some(release) = release_among(&apt.depends(package)?) {
+            return Ok(release);
+        }
+    }
+    Err(KernelError::NotOffered {
+        version: CURRENT.join(", "),
+        offered: offered(apt)?,
+    })
+}
+
+/// The release that a suite's meta package asks for; `None` where the suite has no such package. apt itself would prefer
+/// the suite that backports are for.
+pub(crate) fn current_of(apt: &Apt, suite: &str) -> Result<Option<String>, KernelError> {
+    for package in CURRENT {
+        let versions = apt
+            .versions(package)?
+            .into_iter()
+            .filter(|(of, _)| of == suite)
+            .map(|(_, version)| version);
+        let Some(newest) = versions.max_by(|a, b| version::compare(a, b)) else {
+            continue;
+        };
+        if let Some(release) = release_among(&apt.depends_of(package, &newest)?) {
+            return Ok(Some(release));
+        }
+    }
+    Ok(None)
+}
+
+fn release_among(packages: &[String]) -> Option<String> {
+    let mut releases = packages.iter().filter_map(|name| release_of(name));
+    releases.next().map(Into::into)
+}
+
+/// The newest downloadable release that `version` means; a flavour other than the generic one only by its full name.
+pub(crate) fn choose(apt: &Apt, version: &str) -> Result<String, KernelError> {
+    let mut offered = offered(apt)?;
+    let fitting = offered
+        .iter()
+        .filter(|release| version::matches(release, version))
+        .map(String::as_str);
+    for release in std::iter::once(version).chain(fitting) {
+        // An installed package may be long gone from the archive.
+        if is_full(release) && of_release(apt, release)?.is_some() {
+            return Ok(release.into());
+        }
+    }
+    offered.retain(|release| !version::matches(release, version));
+    Err(KernelError::NotOffered {
+        version: version.into(),
+        offered,
+    })
+}
+
+/// Generic releases that apt knows, newest first.
+pub(crate) fn offered(apt: &Apt) -> Result<Vec<String>, KernelError> {
+    let names = apt.names("linux-image-")?;
+    let mut releases: Vec<String> = names
+        .iter()
+        .filter_map(|name| release_of(name))
+        .filter(|release| is_generic(release))
+        .map(Into::into)
+        .collect();
+    releases.sort_by(|a, b| version::compare(b, a));
+    releases.dedup();
+    Ok(releases)
+}
+
+/// `linux-image-6.1.0-56-amd64` is of 6.1.0-56-amd64; a meta package such as linux-image-6.12-amd64 is of no release.
+fn release_of(package: &str) -> Option<&str> {
+    package
+        .strip_prefix("linux-image-")
+        .filter(|release| version::is_plausible(release) && is_full(release))
+}
+
+/// Returns true if a release has all its three numbers and a flavour, as a package's has.
+fn is_full(release: &str) -> bool {
+    let numbers = release
+        .split('.')
+        .take(3)
+        .filter(|part| part.starts_with(|c: char| c.is_ascii_digit()))
+        .count();
+    numbers == 3 && release.contains('-')
+}
+
+/// Debian's and Ubuntu's kernels for any machine: drivers for everything that later work needs (9p, virtiofs, NFS).
+fn is_generic(release: &str) -> bool {
+    let without = |flavours: &[&str]| !flavours.iter().any(|flavour| release.contains(flavour));
+    release.ends_with("-generic") || release.ends_with("-amd64") && without(&["-cloud-", "-rt-"])
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Against the real apt and dpkg, with a package source of our own on this disk: no network.
 
 use super::*;
-use crate::kernel::testing::{bzimage, put, tree};
 use crate::kernel::{FoundKernels, suites};
-use crate::testing::{UNSIGNED, suite};
+use crate::testing::{UNSIGNED, bzimage, put, suite, tree};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use std::{fs, io};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernel::testing::{bzimage, put, tree};
+use crate::testing::{bzimage, put, tree};
 use std::os::unix::fs::PermissionsExt;
 use vmtax_model::testing::skipped;
 

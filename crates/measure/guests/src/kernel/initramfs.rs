@@ -3,13 +3,12 @@
 //! Format: cpio "newc", uncompressed, as `Documentation/driver-api/early-userspace/buffer-format.rst` has it.
 
 use crate::ResultExt;
-use crate::kernel::error::KernelError;
+use crate::error::KernelError;
 use crate::kernel::modules::{COMPRESSED, Module, Tree, missing};
-use crate::kernel::optional_modules;
+use crate::kernel::vmlinux::end_of_segments;
 use cpio::newc::{self, ModeFileType};
 use object::Endianness;
 use object::elf::FileHeader64;
-use object::read::elf::{FileHeader, ProgramHeader};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -75,36 +74,13 @@ pub fn initramfs(
     drivers: &[&str],
     out: &Path,
 ) -> Result<Packed, KernelError> {
-    let (mut lists, mut refused) = (Vec::new(), Vec::new());
-    let modules = match &kernel.modules {
-        Some(root) => {
-            let tree = Tree::open(root)?;
-            let port = tree.has(PORT).then_some(PORT);
-            // A command has the host's files: without a disk for what it writes it needs the bus alone.
-            let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
-            let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
-            let card = (purpose == Purpose::Network).then_some(optional_modules::CARD);
-            let wanted: Vec<&str> = base
-                .iter()
-                .chain(drivers)
-                .copied()
-                .chain(card)
-                .chain(port)
-                .collect();
-            let modules = tree.load_order(kernel, &wanted)?;
-            for (method, found) in optional_modules::of_shares(&tree, kernel, shares, &modules) {
-                match found {
-                    Ok(modules) => lists.push((optional_modules::share_list(method), modules)),
-                    Err(error) => refused.push((method, error)),
-                }
-            }
-            if let Purpose::Command { network, .. } = purpose {
-                let found = optional_modules::of_command(&tree, kernel, &modules, network)?;
-                lists.push((optional_modules::COMMAND_LIST.to_owned(), found));
-            }
-            modules
-        }
-        None => Vec::new(),
+    let Choice {
+        modules,
+        mut lists,
+        refused,
+    } = match &kernel.modules {
+        Some(root) => Choice::new(&Tree::open(root)?, kernel, shares, purpose, drivers)?,
+        None => Choice::default(),
     };
     let mut program = fs::read(init.program).reading(init.program)?;
     if !init.symbols {
@@ -121,6 +97,55 @@ pub fn initramfs(
         modules: names,
         refused,
     })
+}
+
+/// The modules of an initramfs.
+#[derive(Default)]
+struct Choice {
+    /// Loaded in any case.
+    modules: Vec<Module>,
+    /// Paths of further lists, with their modules: loading all of them takes longer than a guest's whole boot.
+    lists: Vec<(String, Vec<Module>)>,
+    /// The shares that this kernel cannot mount.
+    refused: Vec<(ShareMethod, KernelError)>,
+}
+
+impl Choice {
+    fn new(
+        tree: &Tree,
+        kernel: &KernelFacts,
+        shares: &[ShareMethod],
+        purpose: Purpose,
+        drivers: &[&str],
+    ) -> Result<Choice, KernelError> {
+        let port = tree.has(PORT).then_some(PORT);
+        // A command has the host's files: without a disk for what it writes it needs the bus alone.
+        let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
+        let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
+        let card = (purpose == Purpose::Network).then_some(CARD);
+        let wanted = base.iter().chain(drivers).copied().chain(card).chain(port);
+        let modules = tree.load_order(kernel, &wanted.collect::<Vec<_>>())?;
+        let further = |wanted: &[&str]| {
+            let order = tree.load_order(kernel, wanted);
+            order.map(|order| without(order, &modules))
+        };
+        let (mut lists, mut refused) = (Vec::new(), Vec::new());
+        for &method in shares {
+            match further(modules_of_share(method)) {
+                Ok(found) => lists.push((format!("vmtax/modules-{method}.list"), found)),
+                Err(error) => refused.push((method, error)),
+            }
+        }
+        if let Purpose::Command { network, .. } = purpose {
+            let found = further(if network { &[LAYER, CARD] } else { &[LAYER] })?;
+            lists.push(("vmtax/modules-command.list".to_owned(), found));
+        }
+        Ok(Choice {
+            modules,
+            lists,
+            refused,
+        })
+    }
 }
 
 /// Checks that everything in [`WANTED`] is available, without reading the modules.
@@ -155,23 +180,10 @@ pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
 
 /// Shortens an ELF file to what is loaded when it is started: symbols lie behind the last segment, and the table of sections, too.
 fn leave_out_symbols(elf: &mut Vec<u8>) {
-    let end = || {
-        let header = FileHeader64::<Endianness>::parse(elf.as_slice()).ok()?;
-        let endian = header.endian().ok()?;
-        let segments = header.program_headers(endian, elf.as_slice()).ok()?;
-        segments
-            .iter()
-            .map(|segment| {
-                segment
-                    .p_offset(endian)
-                    .saturating_add(segment.p_filesz(endian))
-            })
-            .max()
-    };
-    let Some(end) = end()
-        .and_then(|end| usize::try_from(end).ok())
-        .filter(|end| *end < elf.len())
-    else {
+    let end = end_of_segments(elf)
+        .ok()
+        .and_then(|end| usize::try_from(end).ok());
+    let Some(end) = end.filter(|end| (1..elf.len()).contains(end)) else {
         return;
     };
     elf.truncate(end);
@@ -255,10 +267,36 @@ impl Archive {
     }
 }
 
+/// Returns the modules that a guest needs for a share method; a disk with ext4 takes nothing that a guest has not
+/// anyway.
+const fn modules_of_share(method: ShareMethod) -> &'static [&'static str] {
+    match method {
+        ShareMethod::NineP => &["9pnet_virtio", "9p"],
+        ShareMethod::Virtiofs => &["virtiofs"],
+        ShareMethod::Nfs3 => &[CARD, "nfsv3"],
+        ShareMethod::Nfs4 => &[CARD, "nfsv4"],
+        ShareMethod::Disk => &[],
+        ShareMethod::Erofs => &["erofs"],
+        ShareMethod::Squashfs => &["squashfs"],
+    }
+}
+
+/// The layer above the host's files.
+const LAYER: &str = "overlay";
+/// A network card's driver.
+const CARD: &str = "virtio_net";
+
+/// The modules that are not loaded in any case.
+fn without(order: Vec<Module>, base: &[Module]) -> Vec<Module> {
+    let loaded: HashSet<&str> = base.iter().map(|m| m.name.as_str()).collect();
+    let is_new = |module: &Module| !loaded.contains(module.name.as_str());
+    order.into_iter().filter(is_new).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::{put, tree};
+    use crate::testing::{put, tree};
     use std::collections::BTreeMap;
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;

@@ -5,19 +5,14 @@
 //! it, and [`initramfs`] packs what a guest needs to boot straight into one program.
 
 pub mod bzimage;
-mod error;
 mod fetch;
 mod initramfs;
 pub mod modinfo;
 mod modules;
-mod optional_modules;
-mod packages;
-#[cfg(test)]
-mod testing;
 mod vmlinux;
 
 pub use crate::apt::cache_dir;
-pub use error::KernelError;
+pub use crate::error::KernelError;
 pub use fetch::{available, fetch, is_name, list_fetchable};
 pub use initramfs::{Init, Packed, Purpose, initramfs};
 pub use vmlinux::unpack_vmlinux;
@@ -26,7 +21,7 @@ use crate::apt::version as release;
 use crate::kernel::bzimage::NotBzImage;
 use crate::kernel::initramfs::{WANTED, check};
 use crate::kernel::modules::{Tree, module_name};
-use crate::{FileError, ResultExt};
+use crate::{FileError, ResultExt, names};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -87,13 +82,8 @@ const OF_SUITE: &str = "kernel-of-";
 
 /// The release that a link in the cache names.
 fn linked(cache: &Path, link: &str) -> Option<String> {
-    Some(
-        fs::read_link(cache.join(link))
-            .ok()?
-            .file_name()?
-            .to_str()?
-            .to_owned(),
-    )
+    let target = fs::read_link(cache.join(link)).ok()?;
+    Some(target.file_name()?.to_str()?.to_owned())
 }
 
 /// Has a link in the cache name this release.
@@ -102,10 +92,9 @@ fn link(cache: &Path, link: &str, release: &str) -> Result<(), KernelError> {
     let link = cache.join(link);
     // In one step: another process may be looking.
     let linked = std::os::unix::fs::symlink(Path::new("kernels").join(release), &new);
-    linked
+    Ok(linked
         .and_then(|()| fs::rename(&new, &link))
-        .writing(&link)?;
-    Ok(())
+        .writing(&link)?)
 }
 
 /// The cached kernel that was fetched from this suite last.
@@ -124,9 +113,7 @@ pub(crate) fn set_suite(cache: &Path, suite: &str, release: &str) -> Result<(), 
 
 /// The suites whose kernel is this cached release, by name.
 pub fn suites(cache: &Path, release: &str) -> Vec<String> {
-    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let names = names.filter(|name| linked(cache, name).as_deref() == Some(release));
+    let names = names(cache).filter(|name| linked(cache, name).as_deref() == Some(release));
     let mut suites: Vec<String> = names
         .filter_map(|name| Some(name.strip_prefix(OF_SUITE)?.to_owned()))
         .collect();
@@ -199,14 +186,8 @@ pub(crate) fn home(cache: &Path, release: &str) -> PathBuf {
 pub(crate) fn cached(cache: &Path) -> FoundKernels {
     let mut found = FoundKernels::default();
     // No folder means that nothing was fetched yet.
-    let entries = fs::read_dir(cache.join("kernels"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut releases: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| !name.starts_with('.'))
-        .collect();
+    let names = names(&cache.join("kernels")).filter(|name| !name.starts_with('.'));
+    let mut releases: Vec<String> = names.collect();
     releases.sort_by(|a, b| release::compare(b, a));
     for release in releases {
         let home = home(cache, &release);
@@ -325,19 +306,15 @@ fn named_modules(image: &Path, release: &str, dir: &Path) -> Result<PathBuf, Ker
             _ => Ok(tree),
         };
     }
-    let others = BELOW
-        .iter()
-        .flat_map(|below| trees_in(&dir.join(below)))
-        .collect::<Vec<_>>()
-        .join(", ");
-    if others.is_empty() {
-        Err(KernelError::NoModules {
-            dir: dir.into(),
-            release: release.into(),
-        })
-    } else {
-        Err(other(dir, others))
+    let others = BELOW.iter().flat_map(|below| trees_in(&dir.join(below)));
+    let others = others.collect::<Vec<_>>().join(", ");
+    if !others.is_empty() {
+        return Err(other(dir, others));
     }
+    Err(KernelError::NoModules {
+        dir: dir.into(),
+        release: release.into(),
+    })
 }
 
 /// Looks for the modules of an image given alone: its own folder (Fedora), the package around it, the system.
@@ -354,11 +331,7 @@ fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
 }
 
 fn trees_in(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let trees = entries.filter(|entry| is_tree(&entry.path()));
-    trees
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
+    names(dir).filter(|name| is_tree(&dir.join(name))).collect()
 }
 
 /// Returns true if this is the folder of one kernel's modules, not one above it.
@@ -366,8 +339,7 @@ fn is_tree(dir: &Path) -> bool {
     if dir.join("kernel").is_dir() || dir.join("modules.builtin").is_file() {
         return true;
     }
-    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.any(|entry| entry.file_name().to_str().and_then(module_name).is_some())
+    names(dir).any(|name| module_name(&name).is_some())
 }
 
 #[cfg(test)]

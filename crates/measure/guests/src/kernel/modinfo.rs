@@ -86,7 +86,7 @@ fn before(softdep: &str) -> impl Iterator<Item = String> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::module;
+    use crate::testing::module;
     use proptest::prelude::*;
 
     #[test]

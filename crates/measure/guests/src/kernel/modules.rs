@@ -3,7 +3,7 @@
 //! An unpacked package has no `modules.dep` (depmod writes that at installation), so the order comes from the modules.
 
 use crate::ResultExt;
-use crate::kernel::error::KernelError;
+use crate::error::KernelError;
 use crate::kernel::modinfo::{self, Modinfo, canonical};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -108,11 +108,8 @@ impl Tree {
             .range(beginning.to_owned()..)
             .take_while(|(name, _)| name.starts_with(beginning))
         {
-            if info(path, &read(path)?)?
-                .aliases
-                .iter()
-                .any(|alias| canonical(alias) == wish)
-            {
+            let aliases = info(path, &read(path)?)?.aliases;
+            if aliases.iter().any(|alias| canonical(alias) == wish) {
                 found.push(name.clone());
             }
         }
@@ -135,11 +132,10 @@ impl Order<'_> {
             return Ok(());
         }
         let Some(path) = self.tree.files.get(name) else {
-            return if self.tree.has(name) {
-                Ok(())
-            } else {
-                Err(missing(self.kernel, name))
-            };
+            let is_builtin = self.tree.has(name);
+            return is_builtin
+                .then_some(())
+                .ok_or_else(|| missing(self.kernel, name));
         };
         let elf = read(path)?;
         let info = info(path, &elf)?;
@@ -161,11 +157,8 @@ impl Order<'_> {
 
 /// The error for something that this kernel does not have.
 pub(crate) fn missing(kernel: &KernelFacts, module: &str) -> KernelError {
-    let (image, release, module) = (
-        kernel.image.clone(),
-        kernel.release.clone(),
-        module.to_owned(),
-    );
+    let (image, release) = (kernel.image.clone(), kernel.release.clone());
+    let module = module.to_owned();
     if module.starts_with("virtio") {
         KernelError::NoVirtio {
             image,
@@ -207,19 +200,19 @@ fn builtin(root: &Path) -> Result<Option<HashSet<String>>, KernelError> {
 }
 
 fn info(path: &Path, elf: &[u8]) -> Result<Modinfo, KernelError> {
-    modinfo::parse(elf).map_err(|e| KernelError::BadModule {
-        path: path.into(),
-        why: e.to_string(),
-    })
+    modinfo::parse(elf).map_err(|e| bad_module(path, e.to_string()))
+}
+
+fn bad_module(path: &Path, why: String) -> KernelError {
+    let path = path.into();
+    KernelError::BadModule { path, why }
 }
 
 /// Reads a module, decompressed: guests get them plain, so their kernel need not know the compression.
 fn read(path: &Path) -> Result<Vec<u8>, KernelError> {
     let file = io::BufReader::new(File::open(path).reading(path)?);
-    let bad = |why: String| KernelError::BadModule {
-        path: path.into(),
-        why,
-    };
+    let bad = |why| bad_module(path, why);
+
     let mut reader: Box<dyn Read> = match path.extension().and_then(|end| end.to_str()) {
         Some("xz") => Box::new(lzma_rust2::XzReader::new(file, true)),
         Some("zst") => Box::new(

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernel::testing::{module, put, tree};
+use crate::testing::{module, put, tree};
 use std::os::unix::fs::symlink;
 use vmtax_model::SourceOfKernel;
 

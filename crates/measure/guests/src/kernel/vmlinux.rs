@@ -38,7 +38,7 @@ pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
             fix: "build it with CONFIG_PVH=y, or give arch/x86/boot/bzImage of its build",
         });
     }
-    let need = end(elf).unwrap_or(u64::MAX);
+    let need = end_of_segments(elf).unwrap_or(u64::MAX);
     if need > elf.len() as u64 {
         return Err(NotBzImage::Truncated {
             have: elf.len() as u64,
@@ -49,10 +49,10 @@ pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
     let releases = banners.filter_map(|rest| {
         std::str::from_utf8(rest.get(..rest.iter().position(|b| *b == b' ')?)?).ok()
     });
-    releases
-        .filter(|text| version::is_plausible(text))
-        .map(str::to_owned)
+    let mut plausible = releases.filter(|text| version::is_plausible(text));
+    plausible
         .next()
+        .map(str::to_owned)
         .ok_or(NotBzImage::NoRelease)
 }
 
@@ -60,8 +60,9 @@ pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
 /// boots all the same, only later. Of a kernel in the cache the cache keeps it, beside the image.
 pub fn unpack_vmlinux(kernel: &KernelFacts, out: &Path) -> bool {
     let kept = (kernel.source == SourceOfKernel::Cache).then(|| kernel.image.with_file_name(KEPT));
-    let is_whole =
-        |elf: &Vec<u8>| has_pvh_entry(elf) && end(elf).is_ok_and(|end| end <= elf.len() as u64);
+    let is_whole = |elf: &Vec<u8>| {
+        has_pvh_entry(elf) && end_of_segments(elf).is_ok_and(|end| end <= elf.len() as u64)
+    };
     let known = kept
         .as_ref()
         .and_then(|kept| fs::read(kept).ok())
@@ -108,7 +109,7 @@ fn payload(image: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Where the last segment of an ELF file ends.
-fn end(elf: &[u8]) -> object::Result<u64> {
+pub(crate) fn end_of_segments(elf: &[u8]) -> object::Result<u64> {
     let header = FileHeader64::<Endianness>::parse(elf)?;
     let endian = header.endian()?;
     let ends = header.program_headers(endian, elf)?.iter().map(|segment| {
@@ -140,7 +141,7 @@ fn has_pvh_entry(elf: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing;
+    use crate::testing;
     use flate2::Compression;
     use flate2::write::GzEncoder;
 

@@ -373,3 +373,59 @@ fn a_suites_source_is_fetched_and_built() {
         );
     }
 }
+
+#[test]
+fn the_script_starts_the_program_with_its_own_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("a folder with 'blanks'");
+    let program = home.join(BINARY);
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    let says = "#!/bin/sh\necho \"QEMU emulator version 5.2.0 (Debian 1:5.2+dfsg-11)\"\necho \"$LD_LIBRARY_PATH|$*\"\n";
+    fs::write(&program, says).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(
+        start(&home, "bullseye", &launcher("bullseye", false)).unwrap(),
+        "5.2.0"
+    );
+
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(home.join(PROGRAM), &link).unwrap();
+    let said = Command::new(&link)
+        .args(["-m", "a b"])
+        .output()
+        .unwrap()
+        .stdout;
+    let root = home.join("root").display().to_string();
+    let expected = format!(
+        "{root}/lib|-L {root}/share/qemu -L {root}/share/seabios -L {root}/share/ipxe -m a b\n"
+    );
+    assert_eq!(
+        String::from_utf8(said).unwrap().split_once('\n').unwrap().1,
+        expected
+    );
+}
+
+#[test]
+fn a_program_that_fails_is_told_with_its_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = start(dir.path(), "sid", &launcher("sid", true))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("QEMU of sid does not start on this host (") && error.contains("not found"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_loaders_list_is_read() {
+    let said = "\tlinux-vdso.so.1 (0x00007fd6ff091000)\n\tlibm.so.6 => /r/lib/libm.so.6 (0x00007f885e7a3000)\n\
+                \tlibx.so => not found\n\t/lib64/ld-linux-x86-64.so.2 => /r/ld.so (0x00007f885e7a3000)\n";
+    assert_eq!(
+        listed(said),
+        [
+            ("libm.so.6".into(), "/r/lib/libm.so.6".into()),
+            ("libx.so".into(), PathBuf::from("not found"))
+        ]
+    );
+}

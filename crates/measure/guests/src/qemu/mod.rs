@@ -5,19 +5,14 @@
 //! its own libraries and firmware, so that a fetched QEMU is one path like any other.
 
 mod build;
-mod error;
 mod fetch;
-mod name;
-mod unpack;
 
 pub use crate::apt::cache_dir;
-pub use build::{Recipe, build};
-pub use error::QemuError;
-pub use fetch::{available, fetch};
-
 use crate::apt::{is_known, is_suite, version};
-use crate::qemu::name::{is_built, is_version};
-use std::fs;
+use crate::entries;
+pub use crate::error::QemuError;
+pub use build::{Recipe, build};
+pub use fetch::{available, fetch};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -64,8 +59,8 @@ pub(crate) fn shelf(cache: &Path) -> PathBuf {
 /// The QEMUs in the cache, newest first.
 pub fn find(cache: &Path) -> Vec<Fetched> {
     // No folder means that nothing was fetched yet.
-    let entries = fs::read_dir(shelf(cache)).into_iter().flatten().flatten();
-    let mut found: Vec<Fetched> = entries.filter_map(|entry| fetched(&entry.path())).collect();
+    let whole = entries(&shelf(cache)).filter_map(|entry| fetched(&entry.path()));
+    let mut found: Vec<Fetched> = whole.collect();
     found.sort_by(|a, b| version::compare(&b.name(), &a.name()));
     found
 }
@@ -114,18 +109,44 @@ fn parts(name: &str) -> Option<(&str, &str)> {
 
 /// A folder's blocks, bytes.
 fn size(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let entry_size = |path: &Path| match path.symlink_metadata() {
         Ok(entry) if entry.is_dir() => size(path),
         Ok(entry) => entry.blocks() * 512,
         Err(_) => 0,
     };
-    entries.map(|entry| entry_size(&entry.path())).sum()
+    entries(folder).map(|entry| entry_size(&entry.path())).sum()
+}
+
+/// Prefix of builds' labels; no suite has such a name.
+pub(crate) const BUILT: &str = "built";
+
+/// Returns true if a suite's name is a build's label.
+pub(crate) fn is_built(suite: &str) -> bool {
+    suite
+        .strip_prefix(BUILT)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// A version or its beginning, as against a suite's name.
+pub(crate) fn is_version(wanted: &str) -> bool {
+    version::is_plausible(wanted) && wanted.chars().all(|c| c.is_ascii_digit() || c == '.')
+}
+
+/// QEMU's own version in a package's: 5.2 in `1:5.2+dfsg-11+deb11u3`.
+pub(crate) fn upstream(package: &str) -> &str {
+    let version = package.split_once(':').map_or(package, |(_, rest)| rest);
+    let end = version
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(version.len());
+    &version[..end]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apt::is_suite;
+    use proptest::prelude::*;
+    use std::fs;
 
     fn cache(names: &[&str]) -> tempfile::TempDir {
         let cache = tempfile::tempdir().unwrap();
@@ -224,5 +245,25 @@ mod tests {
         let home = shelf(cache.path()).join("5.2.0-bullseye");
         assert_eq!(binary(&home.join(PROGRAM)), Some(home.join(BINARY)));
         assert_eq!(binary(Path::new("/usr/bin/qemu-system-x86_64")), None);
+    }
+
+    #[test]
+    fn a_packages_version_holds_qemus() {
+        assert_eq!(upstream("1:5.2+dfsg-11+deb11u3"), "5.2");
+        assert_eq!(upstream("1:10.0.2+ds-2+deb13u1~bpo12+1"), "10.0.2");
+        assert_eq!(upstream("1:11.1.2+ds-3"), "11.1.2");
+        assert_eq!(upstream("1:8.2.2+ds-0ubuntu1.4"), "8.2.2");
+        assert_eq!(upstream("10.1~rc2"), "10.1");
+    }
+
+    proptest! {
+        #[test]
+        fn a_word_is_a_version_or_a_suite_or_nothing(word in "[-a-z0-9./+*~ ]{0,12}") {
+            prop_assert!(!(is_version(&word) && is_suite(&word)));
+            if is_version(&word) || is_suite(&word) {
+                prop_assert!(!word.contains(['/', '*', ' ']) && !word.starts_with('-') && word != "..");
+            }
+            prop_assert!(upstream(&word).len() <= word.len());
+        }
     }
 }

@@ -3,13 +3,10 @@
 //! Reference: sysbench 1.0 `cpu`. A candidate is divided by 2, 3, 4, … up to its square root, which is compared as a
 //! double; every division is a 64-bit one.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, workload};
 use crate::options::{count, must_end};
-use crate::outcome::Yield;
-use crate::sysbench::events::Worker;
-use crate::sysbench::{self, EVENTS, THREADS, TIME};
+use crate::sysbench::{self, EVENTS, THREADS, TIME, Worker};
+use crate::{Clock, WorkloadError};
 use std::arch::asm;
 use std::hint::black_box;
 use vmtax_model::{Metric, Places, WorkloadName};

@@ -1,9 +1,7 @@
 //! `exec`: a command of the user's, which `vmtax exec` runs by the plan's [`vmtax_model::CommandSpec`]; it has no options.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
-use crate::outcome::Yield;
+use crate::descriptor::{Workload, Yield, workload};
+use crate::{Clock, WorkloadError};
 use vmtax_model::{Places, WorkloadName};
 
 workload! {

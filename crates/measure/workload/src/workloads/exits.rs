@@ -1,10 +1,8 @@
 //! `exits`: VM exits of each kind, made by the micro-guest's own code; here are its options alone.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, options_of, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, options_of, workload};
 use crate::options::count;
-use crate::outcome::Yield;
+use crate::{Clock, WorkloadError};
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 workload! {

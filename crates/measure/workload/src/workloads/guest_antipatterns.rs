@@ -1,10 +1,8 @@
 //! `guest-antipatterns`: antipatterns of guest kernels, made by the micro-guest's own code; here are its options alone.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, options_of, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, options_of, workload};
 use crate::options::{self, Word, count, one_of, seconds};
-use crate::outcome::Yield;
+use crate::{Clock, WorkloadError};
 use std::time::Duration;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 

@@ -4,14 +4,10 @@
 //! do `total-size` / `block-size` events, each thread the same number, unless the time is up before. Sequential writes
 //! store each word's distance from the end of the block; `rnd` draws a random word each time; `none` only walks.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, workload};
 use crate::options::{Word, one_of, size};
-use crate::outcome::Yield;
-use crate::sysbench::events::Worker;
-use crate::sysbench::random::Random;
-use crate::sysbench::{self, THREADS, TIME};
+use crate::sysbench::{self, Random, THREADS, TIME, Worker};
+use crate::{Clock, WorkloadError};
 use std::arch::asm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -118,7 +114,7 @@ enum Pass {
 }
 
 impl Pass {
-    fn of(memory: &Memory) -> Pass {
+    fn from_options(memory: &Memory) -> Pass {
         match (memory.oper, memory.access_mode) {
             ("read", "seq") => Pass::Read,
             ("read", _) => Pass::RandomRead,
@@ -190,12 +186,11 @@ impl Workload for Memory {
     /// Every thread has to have at least one block to do.
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
         if self.total_size / self.block_size < u64::from(self.threads) {
-            return Err(WorkloadError::Conflict {
-                workload: WorkloadName::Memory,
-                conflict: "total-size is less than one block for each thread: give a larger total-size or a smaller \
-                           block-size"
-                    .to_owned(),
-            });
+            return Err(WorkloadError::conflict(
+                WorkloadName::Memory,
+                "total-size is less than one block for each thread: give a larger total-size or a smaller \
+                 block-size",
+            ));
         }
         Ok(())
     }
@@ -209,7 +204,7 @@ impl Workload for Memory {
                 let block = shared.clone().map_or_else(|| block(bytes), Ok)?;
                 Ok(Mover {
                     block,
-                    pass: Pass::of(self),
+                    pass: Pass::from_options(self),
                     left,
                     random: Random::of_thread(thread),
                 })

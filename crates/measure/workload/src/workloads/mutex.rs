@@ -3,15 +3,10 @@
 //!
 //! Reference: sysbench 1.0 `mutex`. Mutexes lie 256 bytes apart. The figure is the total time.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, workload};
 use crate::options::count;
-use crate::outcome::Yield;
-use crate::sysbench::events::Worker;
-use crate::sysbench::locks::Locks;
-use crate::sysbench::random::Random;
-use crate::sysbench::{self, THREADS, TIME};
+use crate::sysbench::{self, Locks, Random, THREADS, TIME, Worker};
+use crate::{Clock, WorkloadError};
 use std::arch::asm;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places};

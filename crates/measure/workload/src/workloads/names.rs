@@ -1,12 +1,10 @@
 //! `names`: what a call on a name costs where there are many beside it, a long way to it, or much that hangs on it: sizes
 //! for a range to grow. It writes in the share's folder `scratch`.
 
-use crate::clock::Clock;
-use crate::descriptor::{Room, Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::count;
-use crate::outcome::Yield;
 use crate::share::{NAME_BYTES, PAGE_BYTES, error, is_read_only, own_folder, read_only};
+use crate::{Clock, WorkloadError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -50,18 +48,13 @@ impl Workload for Names {
         let own = own_folder(WorkloadName::Names, places)?;
         let (files, samples) = (self.files, self.samples);
         let began = clock.start();
-        let mut folder = own.0.clone();
-        for _ in 0..self.depth {
-            folder.push("d");
-            std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
-        }
+        let folder = deep_folder(&own.0, self.depth)?;
         let called = make(&folder, files)?;
         let mut got = Yield::default();
         let mut random = fastrand::Rng::with_seed(SEED);
         let mut drawn = || {
-            called
-                .get(random.usize(..called.len().max(1)))
-                .unwrap_or(&folder)
+            let number = random.usize(..called.len().max(1));
+            called.get(number).unwrap_or(&folder)
         };
         let mut measured =
             |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
@@ -82,31 +75,30 @@ impl Workload for Names {
         measured(Metric::NamesList, samples.min(LISTINGS), &mut || {
             list(&folder)
         })?;
-        match self.xattrs {
-            0 => {}
-            count => match hang(&called, count) {
-                Ok(()) => {
-                    let last = attribute(count - 1);
+        if self.xattrs > 0 {
+            match set_attributes(&called, self.xattrs)? {
+                None => {
+                    let last = attribute(self.xattrs - 1);
                     measured(Metric::NamesGetxattr, samples, &mut || {
                         getxattr(drawn(), &last)
                     })?;
                 }
-                Err((_, e @ (Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT))) => {
-                    let metric = Metric::NamesGetxattr;
-                    let reason = match e {
-                        Errno::OPNOTSUPP => {
-                            "EOPNOTSUPP: files have no user attributes here".to_owned()
-                        }
-                        _ => format!("a file has no room for {count} attributes here"),
-                    };
-                    got.unsupported.push(Unsupported { metric, reason });
-                }
-                Err((path, e)) => return Err(error("set an attribute of", path, e)),
-            },
+                Some(unsupported) => got.unsupported.push(unsupported),
+            }
         }
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
         Ok(got)
     }
+}
+
+/// Makes folders within each other; gives the innermost.
+fn deep_folder(own: &Path, depth: u64) -> Result<PathBuf, WorkloadError> {
+    let mut folder = own.to_owned();
+    for _ in 0..depth {
+        folder.push("d");
+        std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+    }
+    Ok(folder)
 }
 
 /// Makes the files, all empty. Gives those that are called: the first of every so many.
@@ -127,14 +119,26 @@ fn attribute(number: u64) -> String {
     format!("user.{number}")
 }
 
-fn hang(files: &[PathBuf], attributes: u64) -> Result<(), (PathBuf, Errno)> {
+/// Sets so many attributes of each file; gives the reason where files cannot have them here.
+fn set_attributes(files: &[PathBuf], count: u64) -> Result<Option<Unsupported>, WorkloadError> {
     for file in files {
-        for number in 0..attributes {
+        for number in 0..count {
             let set = rustix::fs::lsetxattr(file, attribute(number), b"v", XattrFlags::empty());
-            set.map_err(|e| (file.clone(), e))?;
+            let reason = match set {
+                Ok(()) => continue,
+                Err(Errno::OPNOTSUPP) => {
+                    "EOPNOTSUPP: files have no user attributes here".to_owned()
+                }
+                Err(Errno::NOSPC | Errno::DQUOT) => {
+                    format!("a file has no room for {count} attributes here")
+                }
+                Err(e) => return Err(error("set an attribute of", file, e)),
+            };
+            let metric = Metric::NamesGetxattr;
+            return Ok(Some(Unsupported { metric, reason }));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// One that NFS and virtiofs pass on to the server; 9p does so where it does not cache.

@@ -4,13 +4,13 @@
 //! server counts those that arrive, and is asked for their number. The figures are packets sent and packets received per second;
 //! what the kernel of either side drops is the difference.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, workload};
 use crate::net_server::COUNT_QUESTION;
 use crate::options::{self, nanoseconds, seconds, size};
-use crate::outcome::Yield;
-use crate::workloads::net_rr::{MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, bulk_server, no_answer};
+use crate::workloads::net_rr::{
+    MAX_BYTES, MIN_BYTES, RESPONSE_TIMEOUT, bulk_server, is_timeout, no_answer,
+};
+use crate::{Clock, WorkloadError};
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use vmtax_model::{Metric, Places, WorkloadName};
@@ -54,11 +54,7 @@ fn received(socket: &UdpSocket) -> io::Result<Option<u64>> {
         match socket.recv(&mut answer) {
             Ok(8) => return Ok(Some(u64::from_le_bytes(answer))),
             Ok(_) => {}
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) => {}
+            Err(e) if is_timeout(&e) => {}
             Err(e) => return Err(e),
         }
     }
@@ -74,18 +70,15 @@ impl Workload for NetPps {
         socket
             .set_read_timeout(Some(RESPONSE_TIMEOUT))
             .map_err(failed)?;
-        // Addresses are resolved, and there is a server.
-        received(&socket)
-            .map_err(failed)?
-            .ok_or_else(|| no_answer(server, "udp", None))?;
-        let (sent, ns) = self.send(&socket, clock).map_err(failed)?;
-        let received = received(&socket)
-            .map_err(failed)?
-            .ok_or_else(|| no_answer(server, "udp", None))?;
-        let mut found = Yield {
-            total_s: ns as f64 / 1e9,
-            ..Yield::default()
+        let ask_received = || {
+            let received = received(&socket).map_err(failed)?;
+            received.ok_or_else(|| no_answer(server, "udp", None))
         };
+        // Addresses are resolved, and there is a server.
+        ask_received()?;
+        let (sent, ns) = self.send(&socket, clock).map_err(failed)?;
+        let received = ask_received()?;
+        let mut found = Yield::of_ns(ns);
         found.measure(Metric::NetPpsSent, sent as f64 / found.total_s);
         found.measure(Metric::NetPpsReceived, received as f64 / found.total_s);
         Ok(found)

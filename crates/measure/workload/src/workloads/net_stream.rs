@@ -4,13 +4,11 @@
 //! what the other side received over the time from the first send to when all of it was there: the server ends the connection when
 //! it has read the last byte. Size and figures are those of iperf3's default, one stream.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, workload};
 use crate::net_server::{Direction, header};
 use crate::options::{self, Word, nanoseconds, one_of, seconds, size};
-use crate::outcome::Yield;
 use crate::workloads::net_rr::{RESPONSE_TIMEOUT, bulk_server, no_answer};
+use crate::{Clock, WorkloadError};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use vmtax_model::{Metric, Places, WorkloadName};
@@ -76,10 +74,7 @@ impl Workload for NetStream {
             .set_write_timeout(Some(RESPONSE_TIMEOUT))
             .map_err(failed)?;
         let (bytes, ns) = self.transfer(&stream, clock).map_err(failed)?;
-        let mut found = Yield {
-            total_s: ns as f64 / 1e9,
-            ..Yield::default()
-        };
+        let mut found = Yield::of_ns(ns);
         found.measure(
             Metric::NetStreamThroughput,
             bytes as f64 / f64::from(1 << 20) / found.total_s,

@@ -3,14 +3,10 @@
 //! Reference: sysbench 1.0 `threads`. Events take the `locks` mutexes in turn, all threads counting together;
 //! mutexes lie next to each other, unpadded.
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, workload};
 use crate::options::{count, must_end};
-use crate::outcome::Yield;
-use crate::sysbench::events::Worker;
-use crate::sysbench::locks::Locks;
-use crate::sysbench::{self, EVENTS, THREADS, TIME};
+use crate::sysbench::{self, EVENTS, Locks, THREADS, TIME, Worker};
+use crate::{Clock, WorkloadError};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places, WorkloadName};
 

@@ -1,16 +1,14 @@
 //! The table `comparisons`: what runs of `run`, `exec` and `compare` found, each figure beside its baseline.
 
-use super::figures::printed_name;
-use crate::run::Run;
+use super::figures::FigureName;
+use crate::Run;
 use crate::table::{Cell, Column, Rows, maybe, text, words};
-use vmtax_model::{Better, Comparison, Machine, MachineColumn, Metric, Study, Unit};
+use vmtax_model::{Comparison, Machine, MachineColumn, Study};
 use vmtax_recording::Recording;
 
 /// Figures that are compared.
 struct Compared<'a> {
-    metric: String,
-    unit: Unit,
-    better: Option<Better>,
+    figure: FigureName,
     machine: Machine,
     variant: &'a str,
     /// A machine, or a variant.
@@ -20,8 +18,8 @@ struct Compared<'a> {
     value: Option<f64>,
 }
 
-pub fn rows(recording: &Recording, run: &Run) -> Rows {
-    let mut table = Rows::new(vec![
+fn columns() -> Vec<(&'static str, Column)> {
+    vec![
         text("run"),
         text("study"),
         text("metric"),
@@ -39,16 +37,20 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
         ("coverage", Column::MaybeFloat(vec![])),
         ("p", Column::MaybeFloat(vec![])),
         text("verdict"),
-    ]);
+    ]
+}
+
+pub fn rows(recording: &Recording, run: &Run) -> Rows {
+    let mut table = Rows::new(columns());
     let study = recording.plan.study.name();
     let mut push = |of: Compared<'_>, comparison: &Comparison| {
         let interval = comparison.ratio.interval;
         table.push(vec![
             words(&run.id),
             words(study),
-            words(&of.metric),
-            words(of.unit.symbol()),
-            maybe(of.better.map(Into::into)),
+            words(&of.figure.metric),
+            words(of.figure.unit.symbol()),
+            maybe(of.figure.better.map(Into::into)),
             words(of.machine.as_str()),
             words(of.variant),
             words(of.baseline),
@@ -76,7 +78,7 @@ pub fn rows(recording: &Recording, run: &Run) -> Rows {
 fn overheads(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparison)) {
     let findings = vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
     for row in &findings.rows {
-        of_metric(row.metric, &row.machines, push);
+        beside_native(FigureName::of_metric(row.metric), &row.machines, push);
     }
 }
 
@@ -84,37 +86,16 @@ fn overheads(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Compari
 fn commands(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparison)) {
     let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
     for row in &findings.overheads.rows {
-        of_metric(row.metric, &row.machines, push);
+        beside_native(FigureName::of_metric(row.metric), &row.machines, push);
     }
     for row in &findings.printed {
-        beside_native(
-            &printed_name(&row.of, &row.name),
-            row.unit,
-            row.better,
-            &row.machines,
-            push,
-        );
+        let figure = FigureName::of_printed(&row.of, &row.name, row.unit, row.better);
+        beside_native(figure, &row.machines, push);
     }
-}
-
-fn of_metric(
-    metric: Metric,
-    machines: &[MachineColumn],
-    push: &mut impl FnMut(Compared<'_>, &Comparison),
-) {
-    beside_native(
-        metric.id(),
-        metric.unit(),
-        Some(metric.better()),
-        machines,
-        push,
-    );
 }
 
 fn beside_native(
-    metric: &str,
-    unit: Unit,
-    better: Option<Better>,
+    figure: FigureName,
     machines: &[MachineColumn],
     push: &mut impl FnMut(Compared<'_>, &Comparison),
 ) {
@@ -128,9 +109,7 @@ fn beside_native(
             continue;
         };
         let of = Compared {
-            metric: metric.to_owned(),
-            unit,
-            better,
+            figure: figure.clone(),
             machine: column.machine,
             variant: "",
             baseline: Machine::NATIVE.as_str(),
@@ -149,9 +128,7 @@ fn variants(recording: &Recording, push: &mut impl FnMut(Compared<'_>, &Comparis
     for ((machine, variant), against) in columns.into_iter().skip(1).zip(&findings.against) {
         for row in &against.rows {
             let of = Compared {
-                metric: row.metric.id().to_owned(),
-                unit: row.metric.unit(),
-                better: Some(row.metric.better()),
+                figure: FigureName::of_metric(row.metric),
                 machine,
                 variant,
                 baseline: &findings.baseline,

@@ -1,24 +1,18 @@
 //! The table `facts`: what is known of the host of a run, and of its guests.
 
-use crate::run::Run;
+use crate::Run;
 use crate::table::{Rows, text, words};
 use std::collections::BTreeMap;
-use std::path::Path;
+
 use vmtax_model::Variant;
 use vmtax_recording::Recording;
 
 pub fn rows(recording: &Recording, run: &Run) -> Rows {
-    let mut rows = Rows::new(
-        ["run", "machine", "variant", "name", "value"]
-            .map(text)
-            .into(),
-    );
+    let columns = ["run", "machine", "variant", "name", "value"];
+    let mut rows = Rows::new(columns.map(text).into());
     let mut push = |machine: &str, variant: &str, name: &str, value: &str| {
-        rows.push(
-            [run.id.as_str(), machine, variant, name, value]
-                .map(words)
-                .into(),
-        );
+        let row = [run.id.as_str(), machine, variant, name, value];
+        rows.push(row.map(words).into());
     };
     for (name, value) in of_host(recording, run) {
         push("", "", name, &value);
@@ -66,8 +60,8 @@ fn of_host(recording: &Recording, run: &Run) -> Vec<(&'static str, String)> {
             host.qemu.first().map(|qemu| qemu.version.clone()),
         ),
     ];
-    facts
-        .into_iter()
+    let known = facts.into_iter();
+    known
         .filter_map(|(name, value)| Some((name, value?)))
         .collect()
 }
@@ -84,21 +78,16 @@ fn of_guests(recording: &Recording) -> BTreeMap<Of<'_>, String> {
     for trial in trials.iter().filter(|t| t.machine.is_guest()) {
         let variant = plan.variant_of(trial);
         // Of one that nothing is known of, what it was called.
-        let named = || {
-            variant
-                .and_then(Variant::qemu)
-                .map(Path::display)
-                .map(|path| path.to_string())
-        };
-        let qemu = host
-            .qemu_of(variant)
-            .map(|qemu| qemu.version.clone())
-            .or_else(named);
-        let kernel = trial
-            .result()
-            .filter(|_| trial.machine.has_kernel())
-            .map(|r| r.kernel.release.clone());
-        for (name, value) in [("qemu_version", qemu), ("guest_kernel_release", kernel)] {
+        let named = || Some(variant.and_then(Variant::qemu)?.display().to_string());
+        let qemu = host.qemu_of(variant).map(|qemu| qemu.version.clone());
+        let kernel = trial.result().filter(|_| trial.machine.has_kernel());
+        for (name, value) in [
+            ("qemu_version", qemu.or_else(named)),
+            (
+                "guest_kernel_release",
+                kernel.map(|r| r.kernel.release.clone()),
+            ),
+        ] {
             if let Some(value) = value {
                 all.entry((trial.machine.as_str(), trial.variant.as_str(), name))
                     .or_insert(value);

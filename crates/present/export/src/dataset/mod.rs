@@ -12,14 +12,12 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use read::read as read_dataset;
-
 use crate::joined::ObservedTrials;
-use crate::run::Run;
 use crate::table::{Change, Rows, write_whole};
-use crate::{ExportError, Requests, Segments};
+use crate::{ExportError, Requests, Run, Segments};
 use layout::Partition;
 use observed::Observed;
+pub use read::read as read_dataset;
 use std::fs::File;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
@@ -70,7 +68,7 @@ impl Dataset {
         ];
         self.put_all(tables, &run, &mut added)?;
         // What was observed may be damaged, and then the others are there.
-        let Observed { exits, samples } = Observed::of(recording, &run)?;
+        let Observed { exits, samples } = Observed::read(recording, &run)?;
         self.put_all([("exits", exits), ("samples", samples)], &run, &mut added)?;
         Ok(added)
     }

@@ -1,8 +1,7 @@
 //! The tables `exits` and `samples`: what was observed of guests and of VMs that ran already.
 
-use crate::ExportError;
-use crate::run::Run;
 use crate::table::{Cell, Column, Rows, maybe, text, words};
+use crate::{ExportError, Run};
 use vmtax_model::{Accelerator, ExitActivity, Machine, VmFacts};
 use vmtax_profile::{ObservedRows, Sampling, observed_rows};
 use vmtax_recording::Recording;
@@ -15,7 +14,7 @@ pub struct Observed {
 
 impl Observed {
     /// Reads what was observed in each trial.
-    pub fn of(recording: &Recording, run: &Run) -> Result<Observed, ExportError> {
+    pub fn read(recording: &Recording, run: &Run) -> Result<Observed, ExportError> {
         let mut observed = Observed {
             exits: Rows::new(exits()),
             samples: Rows::new(samples()),
@@ -46,17 +45,15 @@ impl Observed {
         };
         for exits in &rows.exits {
             let access = exits.access;
+            // Addresses have at most 52 bits; what is larger is no address.
+            let address = access.map(|access| access.address);
+
             let of_exits = [
                 Cell::Maybe(exits.vcpu.map(u64::from)),
                 words(&exits.reason),
                 words(ExitActivity::from_reason(&exits.reason).into()),
                 maybe(access.map(|access| access.space.into())),
-                // Addresses have at most 52 bits; what is larger is no address.
-                Cell::Maybe(
-                    access
-                        .map(|access| access.address)
-                        .filter(|address| i64::try_from(*address).is_ok()),
-                ),
+                Cell::Maybe(address.filter(|address| i64::try_from(*address).is_ok())),
                 maybe(access.map(|access| if access.write { "write" } else { "read" })),
                 words(&exits.device),
                 words(&exits.register),
@@ -66,8 +63,8 @@ impl Observed {
                 Cell::Float(exits.total_ns),
                 Cell::Float(rows.seconds),
             ];
-            self.exits
-                .push(identity().into_iter().chain(of_exits).collect());
+            let row = identity().into_iter().chain(of_exits);
+            self.exits.push(row.collect());
         }
         for stack in &rows.stacks {
             let of_stack = [
@@ -78,8 +75,8 @@ impl Observed {
                 words(&stack.stack),
                 Cell::Long(stack.count),
             ];
-            self.samples
-                .push(identity().into_iter().chain(of_stack).collect());
+            let row = identity().into_iter().chain(of_stack);
+            self.samples.push(row.collect());
         }
     }
 }

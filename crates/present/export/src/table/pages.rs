@@ -2,7 +2,7 @@
 //! whatever there is. A page begins with a header in Thrift's compact protocol
 //! (<https://github.com/apache/parquet-format>, `PageHeader` in parquet.thrift).
 
-use super::footer::{self, Shape};
+use Shape::{Byte, Double, List, Number, Structure, Text, Truth};
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -43,7 +43,7 @@ struct Header {
 /// reads it.
 pub fn check_footer(file: &File) -> Result<(), ParquetError> {
     let wrong = || ParquetError::General("the description at its end is damaged".to_owned());
-    let unread = |e: std::io::Error| ParquetError::External(Box::new(e));
+
     let end = file
         .metadata()
         .map_err(unread)?
@@ -61,7 +61,7 @@ pub fn check_footer(file: &File) -> Result<(), ParquetError> {
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, start).map_err(unread)?;
     Thrift(&bytes)
-        .skip_as(STRUCTURE, &footer::FILE, FOOTER_DEPTH)
+        .skip_as(STRUCTURE, &FILE, FOOTER_DEPTH)
         .ok_or_else(wrong)
 }
 
@@ -97,29 +97,38 @@ pub fn check(
         return Err(wrong("go beyond the file's end"));
     }
     let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, start)
-        .map_err(|e| ParquetError::External(Box::new(e)))?;
-    let (mut rest, mut needed) = (&bytes[..], 0);
+    file.read_exact_at(&mut bytes, start).map_err(unread)?;
+    let is_packed = matches!(column.compression(), Compression::ZSTD(_));
+    check_pages(&bytes, claimed, is_packed, unpacker).map_err(wrong)
+}
+
+fn unread(e: std::io::Error) -> ParquetError {
+    ParquetError::External(Box::new(e))
+}
+
+/// Checks a column's pages, which claim to need so many bytes; the error says what they do.
+fn check_pages(
+    mut rest: &[u8],
+    claimed: usize,
+    is_packed: bool,
+    unpacker: &mut Unpacker,
+) -> Result<(), &'static str> {
+    let mut needed = 0;
     while !rest.is_empty() {
         let mut thrift = Thrift(rest);
-        let header = thrift.header().ok_or_else(|| wrong("are damaged"))?;
-        let page = thrift
-            .0
-            .get(..header.compressed)
-            .ok_or_else(|| wrong("are cut off"))?;
+        let header = thrift.header().ok_or("are damaged")?;
+        let page = thrift.0.get(..header.compressed).ok_or("are cut off")?;
         rest = &thrift.0[header.compressed..];
         needed += header.uncompressed;
         if header.uncompressed > MAX_PAGE || needed > claimed {
-            return Err(wrong("need more memory than they should"));
+            return Err("need more memory than they should");
         }
-        if matches!(column.compression(), Compression::ZSTD(_)) && header.is_compressed {
-            let packed = page
-                .get(header.levels..)
-                .ok_or_else(|| wrong("are cut off"))?;
+        if is_packed && header.is_compressed {
+            let packed = page.get(header.levels..).ok_or("are cut off")?;
             let size = header.uncompressed.saturating_sub(header.levels);
-            unpacker
-                .check(packed, size)
-                .map_err(|()| wrong("do not decompress to their size"))?;
+            if !unpacker.unpacks_to(packed, size) {
+                return Err("do not decompress to their size");
+            }
         }
     }
     Ok(())
@@ -139,21 +148,18 @@ impl Unpacker {
         })
     }
 
-    fn check(&mut self, packed: &[u8], size: usize) -> Result<(), ()> {
+    fn unpacks_to(&mut self, packed: &[u8], size: usize) -> bool {
         self.page.clear();
         self.page.reserve_exact(size);
         // What is empty may be no bytes at all.
         if size == 0 && packed.is_empty() {
-            return Ok(());
+            return true;
         }
-        let unpacked = self
-            .zstd
-            .decompress_to_buffer(packed, &mut self.page)
-            .map_err(|_| ())?;
+        let unpacked = self.zstd.decompress_to_buffer(packed, &mut self.page);
         if self.page.capacity() > MAX_PAGE / 8 {
             self.page = Vec::new();
         }
-        if unpacked == size { Ok(()) } else { Err(()) }
+        unpacked.is_ok_and(|unpacked| unpacked == size)
     }
 }
 
@@ -280,16 +286,14 @@ impl Thrift<'_> {
     fn skip_as(&mut self, kind: u8, shape: &Shape, depth: u32) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match (shape, kind) {
-            (Shape::Truth, 1 | 2)
-            | (Shape::Byte, 3)
-            | (Shape::Number, 4..=6)
-            | (Shape::Double, 7)
-            | (Shape::Text, 8) => self.skip(kind, 1),
-            (Shape::List(of), 9) => {
+            (Truth, 1 | 2) | (Byte, 3) | (Number, 4..=6) | (Double, 7) | (Text, 8) => {
+                self.skip(kind, 1)
+            }
+            (List(of), 9) => {
                 let (kind, count) = self.list()?;
                 (0..count).try_for_each(|_| self.skip_as(kind, of, depth))
             }
-            (Shape::Structure(fields), STRUCTURE) => {
+            (Structure(fields), STRUCTURE) => {
                 let mut number = 0;
                 while let Some(kind) = self.field(&mut number)? {
                     match fields.iter().find(|(of, _)| *of == number) {
@@ -313,6 +317,139 @@ impl Thrift<'_> {
         }
     }
 }
+
+/// The type of a field of a Parquet file's description, as parquet.thrift of <https://github.com/apache/parquet-format> has it: all that
+/// have a list somewhere below, and what lies beside these.
+enum Shape {
+    Truth,
+    Byte,
+    Number,
+    Double,
+    Text,
+    List(&'static Shape),
+    /// By the numbers of its fields; others are new ones, which readers skip.
+    Structure(&'static [(i64, Shape)]),
+}
+
+const EMPTY: Shape = Structure(&[]);
+const KEY_VALUE: Shape = Structure(&[(1, Text), (2, Text)]);
+const TIME: Shape = Structure(&[
+    (1, Truth),
+    (2, Structure(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)])),
+]);
+const LOGICAL_TYPE: Shape = Structure(&[
+    (1, EMPTY),
+    (2, EMPTY),
+    (3, EMPTY),
+    (4, EMPTY),
+    (5, Structure(&[(1, Number), (2, Number)])),
+    (6, EMPTY),
+    (7, TIME),
+    (8, TIME),
+    (10, Structure(&[(1, Byte), (2, Truth)])),
+    (11, EMPTY),
+    (12, EMPTY),
+    (13, EMPTY),
+    (14, EMPTY),
+    (15, EMPTY),
+    (16, Structure(&[(1, Byte)])),
+    (17, Structure(&[(1, Text)])),
+    (18, Structure(&[(1, Text), (2, Number)])),
+]);
+const SCHEMA_ELEMENT: Shape = Structure(&[
+    (1, Number),
+    (2, Number),
+    (3, Number),
+    (4, Text),
+    (5, Number),
+    (6, Number),
+    (7, Number),
+    (8, Number),
+    (9, Number),
+    (10, LOGICAL_TYPE),
+]);
+const STATISTICS: Shape = Structure(&[
+    (1, Text),
+    (2, Text),
+    (3, Number),
+    (4, Number),
+    (5, Text),
+    (6, Text),
+    (7, Truth),
+    (8, Truth),
+]);
+const SIZE_STATISTICS: Shape = Structure(&[(1, Number), (2, List(&Number)), (3, List(&Number))]);
+const GEOSPATIAL_STATISTICS: Shape = Structure(&[
+    (
+        1,
+        Structure(&[
+            (1, Double),
+            (2, Double),
+            (3, Double),
+            (4, Double),
+            (5, Double),
+            (6, Double),
+            (7, Double),
+            (8, Double),
+        ]),
+    ),
+    (2, List(&Number)),
+]);
+const ENCODING_STATISTICS: Shape = Structure(&[(1, Number), (2, Number), (3, Number)]);
+const COLUMN: Shape = Structure(&[
+    (1, Number),
+    (2, List(&Number)),
+    (3, List(&Text)),
+    (4, Number),
+    (5, Number),
+    (6, Number),
+    (7, Number),
+    (8, List(&KEY_VALUE)),
+    (9, Number),
+    (10, Number),
+    (11, Number),
+    (12, STATISTICS),
+    (13, List(&ENCODING_STATISTICS)),
+    (14, Number),
+    (15, Number),
+    (16, SIZE_STATISTICS),
+    (17, GEOSPATIAL_STATISTICS),
+]);
+const COLUMN_CHUNK: Shape = Structure(&[
+    (1, Text),
+    (2, Number),
+    (3, COLUMN),
+    (4, Number),
+    (5, Number),
+    (6, Number),
+    (7, Number),
+    (
+        8,
+        Structure(&[(1, EMPTY), (2, Structure(&[(1, List(&Text)), (2, Text)]))]),
+    ),
+    (9, Text),
+]);
+const SORTING_COLUMN: Shape = Structure(&[(1, Number), (2, Truth), (3, Truth)]);
+const ROW_GROUP: Shape = Structure(&[
+    (1, List(&COLUMN_CHUNK)),
+    (2, Number),
+    (3, Number),
+    (4, List(&SORTING_COLUMN)),
+    (5, Number),
+    (6, Number),
+    (7, Number),
+]);
+/// Description at a file's end.
+static FILE: Shape = Structure(&[
+    (1, Number),
+    (2, List(&SCHEMA_ELEMENT)),
+    (3, Number),
+    (4, List(&ROW_GROUP)),
+    (5, List(&KEY_VALUE)),
+    (6, Text),
+    (7, List(&Structure(&[(1, EMPTY)]))),
+    (9, Text),
+]);
 
 #[cfg(test)]
 mod tests {
@@ -351,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_description_has_the_types_of_the_format() {
-        let read = |bytes: &[u8]| Thrift(bytes).skip_as(STRUCTURE, &footer::FILE, FOOTER_DEPTH);
+        let read = |bytes: &[u8]| Thrift(bytes).skip_as(STRUCTURE, &FILE, FOOTER_DEPTH);
         // Version 1; a schema of one element, whose name is "a".
         assert_eq!(read(&[0x15, 2, 0x19, 0x1c, 0x48, 1, b'a', 0, 0]), Some(()));
         // The schema as a number, which the library would read as a list of 2^30 elements.
@@ -369,9 +506,9 @@ mod tests {
         let packed = zstd::bulk::compress(&vec![0; 64 << 20], 3).unwrap();
         assert!(packed.len() < 10_000);
         let mut unpacker = Unpacker::new().unwrap();
-        assert_eq!(unpacker.check(&packed, 1000), Err(()));
-        assert_eq!(unpacker.check(&packed, 64 << 20), Ok(()));
-        assert_eq!(unpacker.check(&packed, (64 << 20) + 1), Err(()));
+        assert!(!unpacker.unpacks_to(&packed, 1000));
+        assert!(unpacker.unpacks_to(&packed, 64 << 20));
+        assert!(!unpacker.unpacks_to(&packed, (64 << 20) + 1));
     }
 
     proptest! {

@@ -1,15 +1,16 @@
 //! Columns of a Parquet file, whoever wrote it: found by name, read as far as their types make it possible.
 
 use super::pages::{self, Unpacker};
-use super::texts::Texts;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 /// More rows or bytes in one group are no table of figures or facts: it is read at once. Writers make groups of 10^5 to 10^6 rows.
 const MAX_ROWS: usize = 4 << 20;
@@ -74,17 +75,15 @@ fn groups(
         let of_group = metadata.row_group(i);
         let rows = usize::try_from(of_group.num_rows()).unwrap_or(usize::MAX);
         if rows > MAX_ROWS || !(0..MAX_BYTES).contains(&of_group.total_byte_size()) {
-            return Err(ParquetError::General(format!(
+            return Err(damaged(format!(
                 "a group of {rows} rows is too large, write it in groups of at most {MAX_ROWS}"
-            ))
-            .into());
+            )));
         }
         all_rows += rows as u64;
         if all_rows > most {
-            return Err(ParquetError::General(format!(
+            return Err(damaged(format!(
                 "{all_rows} rows are more than a file of its size has"
-            ))
-            .into());
+            )));
         }
         read(&mut Group {
             file: &file,
@@ -94,6 +93,10 @@ fn groups(
         })?;
     }
     Ok(())
+}
+
+fn damaged(what: String) -> Problem {
+    Problem::Damaged(ParquetError::General(what))
 }
 
 /// Rows of a file.
@@ -171,11 +174,10 @@ impl Group<'_> {
             return Ok(None);
         };
         let longs = match column {
-            ColumnReader::Int32ColumnReader(column) => self
-                .values(column)?
-                .into_iter()
-                .map(|v| v.map(i64::from))
-                .collect(),
+            ColumnReader::Int32ColumnReader(column) => {
+                let values = self.values(column)?.into_iter();
+                values.map(|v| v.map(i64::from)).collect()
+            }
             ColumnReader::Int64ColumnReader(column) => self.values(column)?,
             _ => return Err(Problem::Column(name)),
         };
@@ -189,11 +191,10 @@ impl Group<'_> {
     pub fn floats(&mut self, name: &'static str) -> Result<Vec<Option<f64>>, Problem> {
         match self.column(name).ok_or(Problem::Column(name))?? {
             ColumnReader::DoubleColumnReader(column) => self.values(column),
-            ColumnReader::FloatColumnReader(column) => Ok(self
-                .values(column)?
-                .into_iter()
-                .map(|v| v.map(f64::from))
-                .collect()),
+            ColumnReader::FloatColumnReader(column) => {
+                let values = self.values(column)?.into_iter();
+                Ok(values.map(|v| v.map(f64::from)).collect())
+            }
             _ => Err(Problem::Column(name)),
         }
     }
@@ -205,11 +206,8 @@ impl Group<'_> {
         let (mut levels, mut values) = (Vec::new(), Vec::new());
         let (rows, _, _) = column.read_records(self.rows, Some(&mut levels), None, &mut values)?;
         if rows != self.rows {
-            return Err(ParquetError::General(format!(
-                "a column ends at row {rows} of {}",
-                self.rows
-            ))
-            .into());
+            let of = self.rows;
+            return Err(damaged(format!("a column ends at row {rows} of {of}")));
         }
         // Without levels nothing is null.
         if levels.is_empty() {
@@ -221,5 +219,41 @@ impl Group<'_> {
             .into_iter()
             .map(|level| if level == most { values.next() } else { None })
             .collect())
+    }
+}
+
+/// Texts by number. A dataset has a million cells of text and a few thousand texts.
+#[derive(Default)]
+pub struct Texts {
+    all: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, u32>,
+}
+
+impl Texts {
+    /// Returns the number of a text, a new one where it is not known.
+    pub fn number(&mut self, text: &str) -> u32 {
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
+        }
+        let text: Arc<str> = text.into();
+        let number = self.all.len() as u32;
+        self.all.push(Arc::clone(&text));
+        self.numbers.insert(text, number);
+        number
+    }
+
+    /// Returns the text of a number.
+    pub fn get(&self, number: u32) -> &str {
+        &self.all[number as usize]
+    }
+
+    /// Returns the text of a number, to be kept.
+    pub fn shared(&self, number: u32) -> Arc<str> {
+        Arc::clone(&self.all[number as usize])
+    }
+
+    /// Takes in the texts of another: of each of its numbers this one's.
+    pub fn merge(&mut self, other: &Texts) -> Vec<u32> {
+        other.all.iter().map(|text| self.number(text)).collect()
     }
 }

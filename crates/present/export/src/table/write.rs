@@ -12,6 +12,7 @@ use parquet::file::writer::{
     SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter,
 };
 use parquet::schema::types::{ColumnPath, Type};
+use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ impl Column {
     }
 
     fn push(&mut self, cell: Cell) -> Result<()> {
-        let large = |v: u64| ParquetError::General(format!("{v} is too large"));
+        let large = |v: u64| general(format!("{v} is too large"));
         let long = |v: u64| i64::try_from(v).map_err(|_| large(v));
         match (self, cell) {
             (Column::Int(all), Cell::Int(v)) => {
@@ -105,9 +106,7 @@ impl Column {
             (Column::MaybeFloat(all), Cell::MaybeFloat(v)) => all.push(v),
             (Column::MaybeTime(all), Cell::MaybeTime(v)) => all.push(v),
             _ => {
-                return Err(ParquetError::General(
-                    "a value is not of its column's type".to_owned(),
-                ));
+                return Err(general("a value is not of its column's type"));
             }
         }
         Ok(())
@@ -119,9 +118,7 @@ impl Column {
         group: &mut SerializedRowGroupWriter<'_, W>,
     ) -> Result<()> {
         let Some(mut writer) = group.next_column()? else {
-            return Err(ParquetError::General(
-                "more columns than the schema has".to_owned(),
-            ));
+            return Err(general("more columns than the schema has"));
         };
         match self {
             Column::Int(all) => write_all::<Int32Type>(&mut writer, all)?,
@@ -136,6 +133,10 @@ impl Column {
         };
         writer.close()
     }
+}
+
+fn general(what: impl Into<String>) -> ParquetError {
+    ParquetError::General(what.into())
 }
 
 /// Writes the values and empties the list, whose memory the next ones take.
@@ -223,18 +224,15 @@ impl<W: Write + Send> Table<W> {
 
     /// Adds a row: a cell for each column, in their order.
     pub fn push(&mut self, row: impl IntoIterator<Item = Cell>) -> Result<(), ExportError> {
-        self.push_row(row).map_err(|source| ExportError::Parquet {
-            what: self.what,
-            source,
-        })
+        let what = self.what;
+        let pushed = self.push_row(row);
+        pushed.map_err(|source| ExportError::Parquet { what, source })
     }
 
     fn push_row(&mut self, row: impl IntoIterator<Item = Cell>) -> Result<()> {
         let mut cells = row.into_iter();
         for column in &mut self.columns {
-            let cell = cells
-                .next()
-                .ok_or_else(|| ParquetError::General("a row is too short".to_owned()))?;
+            let cell = cells.next().ok_or_else(|| general("a row is too short"))?;
             column.push(cell)?;
         }
         self.rows += 1;
@@ -257,10 +255,54 @@ impl<W: Write + Send> Table<W> {
     /// Writes what is left and the footer, without which nobody can read the file.
     pub fn finish(mut self) -> Result<(), ExportError> {
         let rest = if self.rows > 0 { self.flush() } else { Ok(()) };
+        let what = self.what;
         rest.and_then(|()| self.file.close().map(drop))
-            .map_err(|source| ExportError::Parquet {
-                what: self.what,
-                source,
-            })
+            .map_err(|source| ExportError::Parquet { what, source })
     }
+}
+
+/// Columns, and rows with a cell for each.
+pub struct Rows {
+    columns: Vec<(&'static str, Column)>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Rows {
+    /// Makes a table of these columns.
+    pub fn new(columns: Vec<(&'static str, Column)>) -> Rows {
+        Rows {
+            columns,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row: a cell for each column, in their order.
+    pub fn push(&mut self, row: Vec<Cell>) {
+        self.rows.push(row);
+    }
+
+    /// Returns true if there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Writes them as Parquet; `what` they are, for errors and readers.
+    ///
+    /// # Errors
+    /// [`ExportError`] if the file cannot be written, or a cell is not of its column's type.
+    pub fn write(self, what: &'static str, file: File) -> Result<(), ExportError> {
+        let mut table = Table::new(what, file, self.columns)?;
+        self.rows.into_iter().try_for_each(|row| table.push(row))?;
+        table.finish()
+    }
+}
+
+/// A cell of text.
+pub fn words(text: &str) -> Cell {
+    Cell::Text(ByteArray::from(text))
+}
+
+/// A cell of text that may be missing.
+pub fn maybe(text: Option<&str>) -> Cell {
+    Cell::MaybeText(text.map(ByteArray::from))
 }

@@ -3,22 +3,18 @@
 //! A build works in a folder of its own, `builds/NAME` of the cache, which stays while it is not done: what was interrupted
 //! goes on from there. What comes out of it is a folder beside those of fetched QEMUs, and is found like them.
 
-mod log;
-mod recipe;
 mod source;
 mod steps;
 
-pub use recipe::Recipe;
+use crate::apt::{Fetch, is_suite, version};
+use crate::error::QemuError;
+use crate::qemu::fetch::start;
+use crate::qemu::{BINARY, Fetched, fetched, find, is_version, shelf};
+use crate::{ResultExt, clear, entries};
+pub use source::Recipe;
+use source::Source;
 #[cfg(test)]
 pub(crate) use source::find as find_program;
-
-use crate::apt::{Fetch, is_suite, version};
-use crate::qemu::error::QemuError;
-use crate::qemu::name::is_version;
-use crate::qemu::unpack::start;
-use crate::qemu::{BINARY, Fetched, fetched, find, shelf};
-use crate::{ResultExt, clear};
-use source::Source;
 use std::fs;
 use std::path::{Path, PathBuf};
 use steps::{Work, write};
@@ -39,7 +35,7 @@ pub fn build(
     cache: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<Fetched, QemuError> {
-    let source = Source::of(&recipe.source)?;
+    let source = Source::from_word(&recipe.source)?;
     let what = recipe.text()?;
     let label = recipe.label(&source);
     if let Some(built) = built_before(cache, &source, &label, &what) {
@@ -153,19 +149,14 @@ fn settle(
     }
     steps::strip(program, &binary)?;
     // A release has them, a distribution's source does not.
-    for path in fs::read_dir(work.source.join("pc-bios"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|e| e.path())
-    {
-        if path
-            .extension()
+    let paths = entries(&work.source.join("pc-bios")).map(|entry| entry.path());
+    let is_firmware = |path: &PathBuf| {
+        path.extension()
             .is_some_and(|end| end == "bin" || end == "rom")
-        {
-            let to = firmware.join(path.file_name().unwrap_or_default());
-            fs::copy(&path, &to).writing(&to)?;
-        }
+    };
+    for path in paths.filter(is_firmware) {
+        let to = firmware.join(path.file_name().unwrap_or_default());
+        fs::copy(&path, &to).writing(&to)?;
     }
     let version = start(&ready, label, LAUNCHER)?;
     let from = fs::read_to_string(&work.unpacked).reading(&work.unpacked)?;

@@ -1,10 +1,10 @@
-//! Where the source comes from.
+//! Recipe and source of a QEMU build, and the name that the build gets for them.
 
 use crate::ResultExt;
 use crate::apt::{Apt, Fetch, is_suite};
-use crate::qemu::error::QemuError;
+use crate::error::QemuError;
 use crate::qemu::fetch::choose;
-use crate::qemu::name::is_version;
+use crate::qemu::{BUILT, is_version};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ pub enum Source {
 
 impl Source {
     /// Returns the source that a given word means: a folder with QEMU's source, or a version or suite.
-    pub fn of(given: &str) -> Result<Source, QemuError> {
+    pub fn from_word(given: &str) -> Result<Source, QemuError> {
         let path = Path::new(given);
         if path.join("configure").is_file() {
             let path = fs::canonicalize(path).reading(path)?;
@@ -45,18 +45,6 @@ impl Source {
         })
     }
 
-    /// A word for it.
-    pub fn name(&self) -> String {
-        match self {
-            Source::Offered { wanted } => wanted.clone(),
-            Source::Tree { path } => path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-        }
-    }
-
     /// Returns the identity of the source: of a tree the path, the number of files, their bytes and the newest time;
     /// of a version or suite the word that was given.
     pub fn identity(&self) -> Result<String, QemuError> {
@@ -65,10 +53,14 @@ impl Source {
             Source::Tree { path } => {
                 let mut seen = Seen::default();
                 walk(path, Path::new(""), &mut seen, None)?;
-                let (files, bytes, newest) = (seen.files, seen.bytes, seen.newest);
+                let Seen {
+                    files,
+                    bytes,
+                    newest,
+                } = seen;
+                let path = path.display();
                 Ok(format!(
-                    "tree {} files {files} bytes {bytes} newest {newest}",
-                    path.display()
+                    "tree {path} files {files} bytes {bytes} newest {newest}"
                 ))
             }
         }
@@ -143,11 +135,8 @@ fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result
         seen.files += 1;
         seen.bytes += about.len();
         let changed = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        seen.newest = seen.newest.max(
-            changed
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |age| age.as_nanos()),
-        );
+        let age = changed.duration_since(UNIX_EPOCH);
+        seen.newest = seen.newest.max(age.map_or(0, |age| age.as_nanos()));
         let Some(target) = target else { continue };
         let there = target.symlink_metadata().ok();
         let is_there = |at: fs::Metadata| {
@@ -169,4 +158,95 @@ fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result
         copied.writing(&path)?;
     }
     Ok(())
+}
+
+/// Patches that come with vmtax, by name.
+const OURS: [(&str, &str); 2] = [
+    ("9p-list", include_str!("../patches/9p-list.patch")),
+    ("cpu-loop", include_str!("../patches/cpu-loop.patch")),
+];
+
+/// Folders' names stay readable.
+const LONGEST: usize = 48;
+
+/// Source, patches and options of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipe {
+    /// A folder with QEMU's source, or a version or suite of the distribution.
+    pub source: String,
+    /// Patches in the order in which they are applied: files, or names of those that come with vmtax.
+    pub patches: Vec<String>,
+    /// More words for configure.
+    pub configure: Vec<String>,
+}
+
+impl Recipe {
+    /// Names of the patches that come with vmtax.
+    pub fn own_patches() -> Vec<&'static str> {
+        OURS.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// A patch's text: a file's, else that of the one that comes with vmtax under this name.
+    pub(super) fn patch(given: &str) -> Result<String, QemuError> {
+        let path = Path::new(given);
+        let given_ours = OURS.iter().find(|(name, _)| *name == given);
+        match given_ours.filter(|_| !path.exists()) {
+            Some((_, text)) => Ok((*text).to_owned()),
+            None => fs::read_to_string(path).map_err(|source| QemuError::NoPatch {
+                given: given.into(),
+                source,
+            }),
+        }
+    }
+
+    /// All that a build depends on besides its source.
+    pub(super) fn text(&self) -> Result<String, QemuError> {
+        let mut text = format!("vmtax 1\nconfigure {}\n", self.configure.join(" "));
+        for given in &self.patches {
+            text.push_str(&format!("patch {}\n{}", stem(given), Self::patch(given)?));
+        }
+        Ok(text)
+    }
+
+    /// Returns the part of the build's name that takes the place of a suite: `built-9p-list`.
+    pub(super) fn label(&self, source: &Source) -> String {
+        let mut words = Vec::new();
+        if let Source::Tree { path } = source {
+            words.push(
+                path.file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+            );
+        }
+        words.extend(self.patches.iter().map(|given| stem(given)));
+        words.extend(self.configure.iter().cloned());
+        let mut label = BUILT.to_owned();
+        let plain = words.iter().map(|word| plain(word));
+        for word in plain.filter(|word| !word.is_empty()) {
+            label = format!("{label}-{word}");
+        }
+        if label.len() > LONGEST {
+            label.truncate(LONGEST);
+            let hash = crc32fast::hash(words.join("\n").as_bytes());
+            label = format!("{}-{hash:08x}", label.trim_end_matches('-'));
+        }
+        label
+    }
+}
+
+/// A patch's name without folder and ending.
+fn stem(given: &str) -> String {
+    Path::new(given)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Lower-case letters, digits and single dashes: what a suite's name may have.
+fn plain(word: &str) -> String {
+    let parts = word.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join("-").to_ascii_lowercase()
 }

@@ -1,10 +1,11 @@
 //! Patch, configure, make.
 
+use super::Recipe;
 use super::source::find;
-use super::{Recipe, log};
 use crate::ResultExt;
-use crate::qemu::error::QemuError;
-use std::fs;
+use crate::error::QemuError;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
@@ -68,7 +69,7 @@ pub fn patch(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Result<
             if !run(command.current_dir(&work.source), &work.log, "patch")? {
                 return Err(QemuError::PatchFails {
                     given: given.clone(),
-                    said: log::decisive(&work.log),
+                    said: decisive(&work.log),
                 });
             }
         }
@@ -115,26 +116,23 @@ pub fn make(work: &Work, say: &mut dyn FnMut(&str)) -> Result<PathBuf, QemuError
         work.log.display()
     ));
     let ninja = work.build.join("build.ninja").exists();
-    let mut command = Command::new(if ninja { "ninja" } else { "make" });
+    let program = if ninja { "ninja" } else { "make" };
+    let mut command = Command::new(program);
+
     command.arg(format!("-j{jobs}")).current_dir(&work.build);
     if ninja {
         command.arg(PROGRAM[0]);
     }
-    if !run(
-        &mut command,
-        &work.log,
-        if ninja { "ninja" } else { "make" },
-    )? {
+    if !run(&mut command, &work.log, program)? {
         return Err(failed("make", work));
     }
-    let found = PROGRAM
-        .iter()
-        .map(|name| work.build.join(name))
-        .find(|path| path.is_file());
-    found.ok_or_else(|| QemuError::NotBuilt {
-        log: work.log.clone(),
-        what: "no qemu-system-x86_64".into(),
-    })
+    let mut built = PROGRAM.iter().map(|name| work.build.join(name));
+    built
+        .find(|path| path.is_file())
+        .ok_or_else(|| QemuError::NotBuilt {
+            log: work.log.clone(),
+            what: "no qemu-system-x86_64".into(),
+        })
 }
 
 /// The program with the names of its functions, without the rest of its debug information.
@@ -153,7 +151,7 @@ pub fn strip(program: &Path, to: &Path) -> Result<(), QemuError> {
 }
 
 fn run(command: &mut Command, log: &Path, program: &'static str) -> Result<bool, QemuError> {
-    match log::run(command, log) {
+    match run_logged(command, log) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && program != "configure" => {
             let package = NEEDS
                 .iter()
@@ -168,7 +166,7 @@ fn run(command: &mut Command, log: &Path, program: &'static str) -> Result<bool,
 fn failed(step: &'static str, work: &Work) -> QemuError {
     QemuError::BuildFails {
         step,
-        said: log::decisive(&work.log),
+        said: decisive(&work.log),
         log: work.log.clone(),
         missing: missing(),
     }
@@ -202,4 +200,92 @@ pub(super) struct Work {
 
 pub(super) fn write(path: &Path, text: &str) -> Result<(), QemuError> {
     Ok(fs::write(path, text).writing(path)?)
+}
+
+/// Lines of a log that a person reads.
+const LINES: usize = 8;
+const LONGEST: usize = 240;
+/// Parts of lines that name the cause of a failure.
+const DECISIVE: [&str; 7] = [
+    "error:",
+    "ERROR",
+    "undefined reference",
+    "FAILED",
+    "not found",
+    "No such file",
+    "cannot find",
+];
+
+/// Runs a program to its end, adding what it says to the log; whether it succeeded.
+pub fn run_logged(command: &mut Command, log: &Path) -> io::Result<bool> {
+    let mut file = File::options().create(true).append(true).open(log)?;
+    writeln!(file, "$ {command:?}")?;
+    let status = command
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()?;
+    Ok(status.success())
+}
+
+/// The lines of the log's last command that decide; its last lines, where none does.
+pub fn decisive(log: &Path) -> String {
+    let bytes = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    let command = lines.iter().rposition(|line| line.starts_with("$ "));
+    let said = lines[command.map_or(0, |at| at + 1)..].iter();
+    let said: Vec<&str> = said
+        .map(|line| line.trim_end())
+        .filter(|line| !line.is_empty())
+        .collect();
+    let mut chosen: Vec<&str> = Vec::new();
+    let decides = |line: &&&str| DECISIVE.iter().any(|word| line.contains(word));
+    for line in said.iter().filter(decides) {
+        if chosen.len() < LINES && !chosen.contains(line) {
+            chosen.push(line);
+        }
+    }
+    if chosen.is_empty() {
+        chosen = said[said.len().saturating_sub(LINES)..].to_vec();
+    }
+    let short = |line: &&str| line.chars().take(LONGEST).collect::<String>();
+    chosen.iter().map(short).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_decisive_lines_are_of_the_last_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert!(
+            run_logged(
+                Command::new("sh").args(["-c", "echo old error: no; exit 0"]),
+                &log
+            )
+            .unwrap()
+        );
+        let script = "echo fine; echo 'a.c:3:1: error: expected ;' >&2; echo 'a.c:3:1: error: expected ;'; echo more; exit 1";
+        assert!(!run_logged(Command::new("sh").args(["-c", script]), &log).unwrap());
+        assert_eq!(decisive(&log), "a.c:3:1: error: expected ;");
+        assert!(!run_logged(Command::new("sh").args(["-c", "seq 20; exit 2"]), &log).unwrap());
+        assert_eq!(decisive(&log), "13\n14\n15\n16\n17\n18\n19\n20");
+        assert!(run_logged(&mut Command::new("/nowhere/at/all"), &log).is_err());
+        assert_eq!(decisive(&dir.path().join("none")), "");
+    }
+
+    proptest! {
+        #[test]
+        fn any_log_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let dir = tempfile::tempdir().unwrap();
+            let log = dir.path().join("log");
+            fs::write(&log, [b"$ x\n".as_slice(), &bytes].concat()).unwrap();
+            prop_assert!(decisive(&log).lines().count() <= LINES);
+        }
+    }
 }

@@ -1,8 +1,7 @@
 //! A tiny tree with a configure script stands in for QEMU.
 
 use super::*;
-use crate::qemu::name::is_built;
-use crate::qemu::named;
+use crate::qemu::{is_built, named};
 use std::os::unix::fs::PermissionsExt;
 
 const CONFIGURE: &str = "#!/bin/sh
@@ -230,7 +229,7 @@ fn labels_can_be_folders_and_names() {
         configure: long,
         ..site.recipe(&["fast.patch"], &[])
     };
-    let source = Source::of(&recipe.source).unwrap();
+    let source = Source::from_word(&recipe.source).unwrap();
     let label = recipe.label(&source);
     assert!(is_suite(&label) && is_built(&label), "{label}");
     let other = Recipe {

@@ -7,14 +7,11 @@
 
 mod blocks;
 mod names;
-mod seeks;
 
-use crate::clock::Clock;
-use crate::descriptor::{Room, Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::{count, size};
-use crate::outcome::Yield;
 use crate::share::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
+use crate::{Clock, WorkloadError};
 use blocks::Done;
 use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
@@ -45,11 +42,8 @@ pub fn small_bonnie() -> WorkloadSpec {
 impl Workload for Bonnie {
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
         if self.size == 0 && self.files == 0 {
-            let conflict = "size=0 and files=0 leave nothing to do: set one of them".to_owned();
-            return Err(WorkloadError::Conflict {
-                workload: WorkloadName::Bonnie,
-                conflict,
-            });
+            let conflict = "size=0 and files=0 leave nothing to do: set one of them";
+            return Err(WorkloadError::conflict(WorkloadName::Bonnie, conflict));
         }
         Ok(())
     }
@@ -82,14 +76,9 @@ impl Workload for Bonnie {
             rate(Metric::BonnieWrite, file.write()?);
             rate(Metric::BonnieRewrite, file.rewrite()?);
             rate(Metric::BonnieRead, file.read()?);
-            let seeks = self.seeks;
-            if seeks > 0 {
-                add(
-                    &mut got,
-                    Metric::BonnieSeeks,
-                    f64::from(seeks),
-                    seeks::run(&file, seeks)?,
-                );
+            if self.seeks > 0 {
+                let done = blocks::seek_randomly(&file, self.seeks)?;
+                add(&mut got, Metric::BonnieSeeks, self.seeks.into(), done);
             }
         }
         if files > 0 {
@@ -106,10 +95,8 @@ impl Workload for Bonnie {
             let mut at_random = names::Files::create(&small, names::Order::AtRandom, clock)?;
             rate(Metric::BonnieCreateRandom, at_random.created);
             rate(Metric::BonnieStatRandom, at_random.files.stat_at_random()?);
-            rate(
-                Metric::BonnieDeleteRandom,
-                at_random.files.delete_at_random()?,
-            );
+            let deleted = at_random.files.delete_at_random()?;
+            rate(Metric::BonnieDeleteRandom, deleted);
         }
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
         Ok(got)

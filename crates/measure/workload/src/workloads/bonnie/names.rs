@@ -98,13 +98,8 @@ impl<'a> Files<'a> {
         let first = clock.start();
         let latency = files.each("make a file in", |files, name| files.make(name))?;
         rustix::fs::sync();
-        Ok(Created {
-            files,
-            created: Done {
-                latency,
-                ns: clock.ns(first, clock.stop()),
-            },
-        })
+        let created = Done::since(first, latency, clock);
+        Ok(Created { files, created })
     }
 
     /// As a listing of the folder gives them. The time of listing is in the latency of the file that it gives.
@@ -112,10 +107,7 @@ impl<'a> Files<'a> {
         let mut buffer = self.buffer.clone();
         let first = self.clock.start();
         let latency = self.listed("stat a file in", false, |name| self.stat(name, &mut buffer))?;
-        Ok(Done {
-            latency,
-            ns: self.clock.ns(first, self.clock.stop()),
-        })
+        Ok(Done::since(first, latency, self.clock))
     }
 
     /// As a listing gives them, and then the folder.
@@ -135,10 +127,7 @@ impl<'a> Files<'a> {
         let latency = self.each("stat a file in", |files, name| {
             files.stat(c_name(name)?, &mut buffer)
         })?;
-        Ok(Done {
-            latency,
-            ns: self.clock.ns(first, self.clock.stop()),
-        })
+        Ok(Done::since(first, latency, self.clock))
     }
 
     /// In an order drawn before, and then the folder.
@@ -146,11 +135,8 @@ impl<'a> Files<'a> {
         self.random.shuffle(&mut self.names);
         let first = self.clock.start();
         let latency = self.each("delete a file in", |files, name| {
-            Ok(rustix::fs::unlinkat(
-                &files.folder,
-                c_name(name)?,
-                AtFlags::empty(),
-            )?)
+            let name = c_name(name)?;
+            Ok(rustix::fs::unlinkat(&files.folder, name, AtFlags::empty())?)
         })?;
         self.end(latency, first)
     }
@@ -160,10 +146,7 @@ impl<'a> Files<'a> {
         std::fs::remove_dir(&self.of.folder)
             .map_err(|e| error("remove the folder", &self.of.folder, e))?;
         rustix::fs::sync();
-        Ok(Done {
-            latency,
-            ns: self.clock.ns(first, self.clock.stop()),
-        })
+        Ok(Done::since(first, latency, self.clock))
     }
 
     fn make(&self, name: &[u8]) -> io::Result<()> {
@@ -180,12 +163,8 @@ impl<'a> Files<'a> {
     fn stat(&self, name: &CStr, buffer: &mut [u8]) -> io::Result<()> {
         let mut left = rustix::fs::statat(&self.folder, name, AtFlags::empty())?.st_size as usize;
         if left > 0 {
-            let fd = rustix::fs::openat(
-                &self.folder,
-                name,
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?;
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&self.folder, name, flags, Mode::empty())?;
             while left > 0 {
                 let length = left.min(BLOCK);
                 match rustix::io::read(&fd, &mut buffer[..length])? {
@@ -246,10 +225,7 @@ impl<'a> Files<'a> {
                     "lists {found} files where {} were made: the share loses names",
                     self.of.count
                 );
-                return Err(WorkloadError::Unreadable {
-                    path: self.of.folder.clone(),
-                    why,
-                });
+                return Err(WorkloadError::unreadable(&self.of.folder, why));
             }
         }
     }

@@ -9,22 +9,20 @@
 //! pseudorandom data and synced (this is `prepare`, timed as sysbench times it), and are therefore in the page cache as
 //! far as it reaches. They are removed at the end, also of a trial that fails.
 
-mod files;
 mod requests;
 
 use crate::buffer::Buffer;
-use crate::clock::Clock;
-use crate::descriptor::{Room, Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::{
     Word, Words, alias, alias_of, count, must_end, one_of, ratio, size, some_of, switch,
 };
-use crate::outcome::Yield;
-use crate::sysbench::events::Worker;
-use crate::sysbench::{self, EVENTS, THREADS, TIME};
-use files::{Files, Layout};
-use requests::{Kinds, Plan, Request, Requests};
-use std::os::unix::fs::FileExt;
+use crate::sysbench::{self, EVENTS, THREADS, TIME, Worker};
+use crate::{Clock, WorkloadError};
+use requests::{Kinds, Layout, Plan, Request, Requests};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
 
 workload! {
@@ -156,6 +154,14 @@ impl Worker for Io<'_> {
 }
 
 impl Fileio {
+    fn layout(&self) -> Layout {
+        Layout {
+            files: self.num as usize,
+            file_bytes: self.total_size / self.num,
+            block_bytes: self.block_size as usize,
+        }
+    }
+
     fn kinds(&self) -> Kinds {
         match self.test_mode {
             "seqwr" | "seqrewr" => Kinds::SequentialWrites,
@@ -172,12 +178,7 @@ impl Workload for Fileio {
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
         must_end(WorkloadName::Fileio, self.time, EVENTS.name, self.events)?;
         let (file, block) = (self.total_size / self.num, self.block_size);
-        let conflict = |conflict: &str| {
-            Err(WorkloadError::Conflict {
-                workload: WorkloadName::Fileio,
-                conflict: conflict.to_owned(),
-            })
-        };
+        let conflict = |conflict| Err(WorkloadError::conflict(WorkloadName::Fileio, conflict));
         if file < block {
             return conflict(
                 "a file is smaller than a block: give a larger total-size, or a smaller num or block-size",
@@ -202,17 +203,10 @@ impl Workload for Fileio {
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-        let directory = places.files.as_deref().ok_or(WorkloadError::NoPlace {
-            workload: WorkloadName::Fileio,
-            what: "a directory for its files",
-            option: "--files DIR",
-        })?;
-        let layout = Layout {
-            files: self.num as usize,
-            file_bytes: self.total_size / self.num,
-            block_bytes: self.block_size as usize,
-        };
-        let kinds = self.kinds();
+        let (what, option) = ("a directory for its files", "--files DIR");
+        let missing = WorkloadError::no_place(WorkloadName::Fileio, what, option);
+        let directory = places.files.as_deref().ok_or(missing)?;
+        let (layout, kinds) = (self.layout(), self.kinds());
         let sync = Sync {
             data_only: self.fsync_mode == "fdatasync",
             after_each_write: self.fsync_all,
@@ -228,7 +222,7 @@ impl Workload for Fileio {
                     files: &files,
                     requests: Requests::of_thread(&plan, thread),
                     sync,
-                    buffer: files::buffer(layout.block_bytes)?,
+                    buffer: buffer(layout.block_bytes)?,
                     calls: CallCounts::default(),
                 })
             })
@@ -237,35 +231,159 @@ impl Workload for Fileio {
         if let Some(mebibytes_per_s) = prepare {
             got.measure(Metric::FileioPrepare, mebibytes_per_s);
         }
-        let mut report =
-            |name, per_second, bandwidth: Option<Metric>, of: fn(&CallCounts) -> &Calls| {
-                let mut all = Latency::new();
-                done.workers
-                    .iter()
-                    .for_each(|w| all.add(&of(&w.calls).latency));
-                // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
-                if all.count() > 0 {
-                    got.measure(per_second, all.count() as f64 / done.total_s);
-                    if let Some(metric) = bandwidth {
-                        let bytes: u64 = done.workers.iter().map(|w| of(&w.calls).bytes).sum();
-                        got.measure(metric, bytes as f64 / (1 << 20) as f64 / done.total_s);
-                    }
-                    got.operation(name, all);
+        let mut report = |name, per_second, bandwidth, of: fn(&CallCounts) -> &Calls| {
+            let all = all_calls(done.workers.iter().map(|worker| of(&worker.calls)));
+            // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
+            if all.latency.count() > 0 {
+                got.measure(per_second, all.latency.count() as f64 / done.total_s);
+                let rate = all.bytes as f64 / (1 << 20) as f64 / done.total_s;
+                if let Some(metric) = bandwidth {
+                    got.measure(metric, rate);
                 }
-            };
-        report(
-            "read",
-            Metric::FileioReads,
-            Some(Metric::FileioReadBandwidth),
-            |t| &t.reads,
-        );
-        report(
-            "write",
-            Metric::FileioWrites,
-            Some(Metric::FileioWriteBandwidth),
-            |t| &t.writes,
-        );
+                got.operation(name, all.latency);
+            }
+        };
+        let bandwidth = Some(Metric::FileioReadBandwidth);
+        report("read", Metric::FileioReads, bandwidth, |t| &t.reads);
+        let bandwidth = Some(Metric::FileioWriteBandwidth);
+        report("write", Metric::FileioWrites, bandwidth, |t| &t.writes);
         report("fsync", Metric::FileioFsyncs, None, |t| &t.fsyncs);
         Ok(got)
+    }
+}
+
+fn all_calls<'a>(of_threads: impl Iterator<Item = &'a Calls>) -> Calls {
+    of_threads.fold(Calls::default(), |mut all, calls| {
+        all.latency.add(&calls.latency);
+        all.bytes += calls.bytes;
+        all
+    })
+}
+
+/// The files of a trial, open; removed when dropped.
+struct Files {
+    directory: PathBuf,
+    count: usize,
+    pub open: Vec<File>,
+}
+
+/// A block's buffer.
+fn buffer(bytes: usize) -> Result<Buffer, WorkloadError> {
+    Buffer::new(bytes as u64, WorkloadName::Fileio, WorkloadSpec::BLOCK_SIZE)
+}
+
+fn open_flags(words: &[&str]) -> i32 {
+    words.iter().fold(0, |flags, word| {
+        flags
+            | match *word {
+                "sync" => libc::O_SYNC,
+                "dsync" => libc::O_DSYNC,
+                "direct" => libc::O_DIRECT,
+                _ => 0,
+            }
+    })
+}
+
+fn path(directory: &Path, file: usize) -> PathBuf {
+    // sysbench's own names, so that one tool's leftovers are the other's to replace.
+    directory.join(format!("test_file.{file}"))
+}
+
+fn file_error(action: &'static str, path: PathBuf, source: io::Error) -> WorkloadError {
+    let fix = match source.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            "give a smaller total-size, or a directory with more room"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "give a smaller num, or raise `ulimit -n`",
+        Some(libc::EINVAL) => {
+            "its filesystem may refuse extra-flags=direct: give another directory or extra-flags=none"
+        }
+        Some(libc::ENOENT | libc::ENOTDIR) => "make the directory first, or give another one",
+        _ => "give a directory on a disk that works and may be written to",
+    };
+    WorkloadError::File {
+        action,
+        path,
+        source,
+        fix,
+    }
+}
+
+impl Files {
+    /// Writes new files (or none but their names, for a test that writes them itself) and opens them. Also gives the
+    /// MiB/s of writing, syncs included.
+    pub fn prepare(
+        directory: &Path,
+        layout: Layout,
+        flags: &[&str],
+        empty: bool,
+        clock: &Clock,
+    ) -> Result<(Files, Option<f64>), WorkloadError> {
+        let mut files = Files {
+            directory: directory.to_owned(),
+            count: layout.files,
+            open: Vec::new(),
+        };
+        for file in 0..layout.files {
+            match fs::remove_file(path(directory, file)) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    return Err(files.error("remove", file, e));
+                }
+                _ => {}
+            }
+        }
+        let flags = open_flags(flags);
+        let mut buffer = buffer(layout.block_bytes)?;
+        let began = clock.start();
+        let mut how = OpenOptions::new();
+        how.write(true).create_new(true).custom_flags(flags);
+        for file in 0..layout.files {
+            let new = files.open(file, &how)?;
+            if !empty {
+                files.fill(file, new, layout, &mut buffer)?;
+            }
+        }
+        let seconds = clock.ns(began, clock.stop()) as f64 / 1e9;
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).custom_flags(flags);
+        let open = (0..layout.files).map(|file| files.open(file, &how));
+        files.open = open.collect::<Result<_, _>>()?;
+        let mebibytes = (layout.file_bytes * layout.files as u64) as f64 / (1 << 20) as f64;
+        Ok((files, (!empty).then(|| mebibytes / seconds)))
+    }
+
+    /// Writes a new file, and syncs it.
+    fn fill(
+        &self,
+        file: usize,
+        mut new: File,
+        layout: Layout,
+        buffer: &mut Buffer,
+    ) -> Result<(), WorkloadError> {
+        for position in (0..layout.file_bytes).step_by(layout.block_bytes) {
+            buffer.stamp(file as u64 * layout.file_bytes + position);
+            let written = new.write_all(&buffer.bytes()[..layout.bytes_at(position)]);
+            written.map_err(|e| self.error("write", file, e))?;
+        }
+        new.sync_all().map_err(|e| self.error("sync", file, e))
+    }
+
+    fn open(&self, file: usize, how: &OpenOptions) -> Result<File, WorkloadError> {
+        how.open(path(&self.directory, file))
+            .map_err(|e| self.error("open", file, e))
+    }
+
+    /// The error of a call on a file.
+    pub fn error(&self, action: &'static str, file: usize, source: io::Error) -> WorkloadError {
+        file_error(action, path(&self.directory, file), source)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for file in 0..self.count {
+            // One that is not there, or will not go, has been reported or is the next trial's to report.
+            let _ = fs::remove_file(path(&self.directory, file));
+        }
     }
 }

@@ -1,8 +1,22 @@
 //! Order of the requests: the file and block of each, and when files are synced.
 
-use super::files::Layout;
-use crate::sysbench::random::Random;
+use crate::sysbench::Random;
 use std::sync::{Mutex, PoisonError};
+
+/// Number and size of the files, and the size of their blocks, in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub files: usize,
+    pub file_bytes: u64,
+    pub block_bytes: usize,
+}
+
+impl Layout {
+    /// Bytes of the block at a position of a file.
+    pub fn bytes_at(&self, position: u64) -> usize {
+        (self.file_bytes - position).min(self.block_bytes as u64) as usize
+    }
+}
 
 /// Request of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,10 +95,6 @@ impl Plan {
             Request::Fsync { file }
         })
     }
-
-    fn bytes_at(&self, position: u64) -> usize {
-        (self.layout.file_bytes - position).min(self.layout.block_bytes as u64) as usize
-    }
 }
 
 /// One thread's view of the plan.
@@ -128,7 +138,7 @@ impl Requests<'_> {
                 self.draw()
             }
         };
-        let bytes = plan.bytes_at(position);
+        let bytes = plan.layout.bytes_at(position);
         if write {
             self.writes += 1;
             Request::Write {
@@ -161,7 +171,7 @@ impl Requests<'_> {
 impl Plan {
     fn advance(&self, progress: &mut Progress) -> (usize, u64) {
         let here = (progress.file, progress.position);
-        progress.position += self.bytes_at(here.1) as u64;
+        progress.position += self.layout.bytes_at(here.1) as u64;
         if progress.position == self.layout.file_bytes {
             progress.position = 0;
             progress.file = (progress.file + 1) % self.layout.files;

@@ -32,47 +32,33 @@ fn unlinked(folder: &Path) -> Found {
         .open(&path)?;
     file.write_all(b"before ")?;
     fs::remove_file(&path)?;
-    // What the server or its client keeps in its place has another name.
-    let instead = fs::read_dir(folder)?
-        .flatten()
-        .map(|e| e.file_name())
-        .find(|name| {
-            [".nfs", ".fuse_hidden"]
-                .iter()
-                .any(|s| name.to_string_lossy().starts_with(s))
-        });
-    let mut text = String::new();
-    let works = file
-        .write_all(b"after")
-        .and_then(|()| file.read_at_start(&mut text));
+    // The server or its client may keep it under another name.
+    let mut names = fs::read_dir(folder)?.flatten().map(|e| e.file_name());
+    let instead = names.find(|name| {
+        let name = name.to_string_lossy();
+        [".nfs", ".fuse_hidden"].iter().any(|s| name.starts_with(s))
+    });
+    let written = file.write_all(b"after");
+    let text = written.and_then(|()| read_at_start(&file));
     let now = match file.metadata() {
         Ok(m) => format!("link count {}", m.nlink()),
         Err(e) => format!("fstat: {e}"),
     };
-    let what = match works {
-        Ok(()) if text == "before after" => now,
-        Ok(()) => return kept_if(false, format!("reads {} of 12 bytes, {now}", text.len())),
+    let what = match text {
+        Ok(text) if text == "before after" => now,
+        Ok(text) => return kept_if(false, format!("reads {} of 12 bytes, {now}", text.len())),
         Err(e) => return kept_if(false, format!("{e}, {now}")),
     };
-    kept_if(
-        true,
-        instead.map_or(what.clone(), |name| {
-            format!("{what}, as {}", name.to_string_lossy())
-        }),
-    )
-}
-
-trait ReadAtStart {
-    fn read_at_start(&self, text: &mut String) -> io::Result<()>;
-}
-
-impl ReadAtStart for File {
-    fn read_at_start(&self, text: &mut String) -> io::Result<()> {
-        let mut bytes = [0; 64];
-        let n = self.read_at(&mut bytes, 0)?;
-        text.push_str(&String::from_utf8_lossy(&bytes[..n]));
-        Ok(())
+    match instead {
+        Some(name) => kept_if(true, format!("{what}, as {}", name.to_string_lossy())),
+        None => kept_if(true, what),
     }
+}
+
+fn read_at_start(file: &File) -> io::Result<String> {
+    let mut bytes = [0; 64];
+    let n = file.read_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
 }
 
 /// The old file stays readable by whom it is open; the name is the new one's, at once.
@@ -88,15 +74,9 @@ fn renamed_over(folder: &Path) -> Found {
         return kept_if(false, format!("the file that was open: {e}"));
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let detail = format!(
-        "open: '{}', by name: '{}'",
-        text(&by_descriptor),
-        text(&by_name)
-    );
-    kept_if(
-        by_name == b"new" && by_descriptor == b"old" && !new.exists(),
-        detail,
-    )
+    let (open, named) = (text(&by_descriptor), text(&by_name));
+    let kept = named == "new" && open == "old" && !new.exists();
+    kept_if(kept, format!("open: '{open}', by name: '{named}'"))
 }
 
 /// Asks for a write lock of the first ten bytes, of the open file description: two of one process exclude each other.
@@ -178,4 +158,46 @@ fn mapped(folder: &Path) -> Found {
         read? && seen?,
         "a mapping's bytes and a descriptor's are the same",
     )
+}
+
+/// Locked as long as the process stays.
+pub(super) const LOCKED: &str = "locked";
+/// Where the unlinked file is: alone, so that whatever is left of it shows.
+pub(super) const UNLINKED: &str = "unlinked-and-held";
+/// Enough to be missed on a disk.
+const BYTES: usize = 1 << 20;
+
+/// Starts it. It ends by itself after so many seconds, or with its machine.
+pub(super) fn leave_process(folder: &Path, seconds: u32) -> io::Result<()> {
+    let locked = File::create_new(folder.join(LOCKED))?;
+    // Where locks are refused, `check_from_host` will find that nothing is locked.
+    let _ = lock(&locked);
+    let alone = folder.join(UNLINKED);
+    std::fs::create_dir(&alone)?;
+    let path = alone.join("held");
+    let mut held = File::create_new(&path)?;
+    held.write_all(&vec![b'h'; BYTES])?;
+    std::fs::remove_file(&path)?;
+    let kept = [locked.as_raw_fd(), held.as_raw_fd()];
+    // The lowest free numbers are given first, so all that is open lies below, except a few.
+    let limit = kept[0].max(kept[1]) + 64;
+    // SAFETY: the child makes calls by number only and never returns from here: it closes every descriptor but the two,
+    // so that whoever waits for the end of this process' output does not wait for it, and sleeps until the alarm.
+    unsafe {
+        let child = libc::syscall(libc::SYS_fork);
+        if child < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if child == 0 {
+            for other in (0..limit).filter(|fd| !kept.contains(fd)) {
+                libc::syscall(libc::SYS_close, other);
+            }
+            libc::syscall(libc::SYS_setsid);
+            libc::syscall(libc::SYS_alarm, seconds);
+            loop {
+                libc::syscall(libc::SYS_pause);
+            }
+        }
+    }
+    Ok(())
 }

@@ -22,7 +22,14 @@ pub(super) struct Property {
     pub check: fn(&Path) -> Found,
 }
 
-/// Kept if so.
+const fn property(
+    what: &'static str,
+    set: fn(&Path) -> io::Result<()>,
+    check: fn(&Path) -> Found,
+) -> Property {
+    Property { what, set, check }
+}
+
 pub(super) fn kept_if(kept: bool, detail: impl Into<String>) -> Found {
     Ok((
         if kept { Keeping::Kept } else { Keeping::Lost },
@@ -32,96 +39,68 @@ pub(super) fn kept_if(kept: bool, detail: impl Into<String>) -> Found {
 
 /// The properties in the order in which they are reported.
 pub(super) const ALL: &[Property] = &[
-    Property {
-        what: "owner and group",
-        set: set_owner,
-        check: check_owner,
-    },
-    Property {
-        what: "mode",
-        set: |f| set_mode(f, "mode", 0o641),
-        check: |f| check_mode(f, "mode", 0o641),
-    },
-    Property {
-        what: "set-uid",
-        set: |f| set_mode(f, "set-uid", 0o4755),
-        check: |f| check_mode(f, "set-uid", 0o4755),
-    },
-    Property {
-        what: "set-gid",
-        set: |f| set_mode(f, "set-gid", 0o2755),
-        check: |f| check_mode(f, "set-gid", 0o2755),
-    },
-    Property {
-        what: "user xattr",
-        set: |f| set_xattr(f, USER),
-        check: |f| check_xattr(f, USER),
-    },
-    Property {
-        what: "trusted xattr",
-        set: |f| set_xattr(f, TRUSTED),
-        check: |f| check_xattr(f, TRUSTED),
-    },
-    Property {
-        what: "security xattr",
-        set: |f| set_xattr(f, SECURITY),
-        check: |f| check_xattr(f, SECURITY),
-    },
-    Property {
-        what: "SELinux label",
-        set: set_label,
-        check: check_label,
-    },
-    Property {
-        what: "symlink",
-        set: set_symlink,
-        check: check_symlink,
-    },
-    Property {
-        what: "hard link",
-        set: set_hard_link,
-        check: check_hard_link,
-    },
-    Property {
-        what: "character device",
-        set: |f| node(f, DEVICE, FileType::CharacterDevice),
-        check: check_device,
-    },
-    Property {
-        what: "FIFO",
-        set: |f| node(f, "fifo", FileType::Fifo),
-        check: check_fifo,
-    },
-    Property {
-        what: "socket",
-        set: |f| node(f, "socket", FileType::Socket),
-        check: check_socket,
-    },
-    Property {
-        what: "nanosecond mtime",
-        set: set_times,
-        check: check_times,
-    },
-    Property {
-        what: "case-sensitive names",
-        set: set_case,
-        check: check_case,
-    },
-    Property {
-        what: "names of 255 bytes",
-        set: |f| make(&f.join(long_name())).map(drop),
-        check: check_long_name,
-    },
-    Property {
-        what: "names of any bytes",
-        set: |f| make(&f.join(odd_name())).map(drop),
-        check: check_odd_name,
-    },
-    Property {
-        what: "sparse file",
-        set: set_sparse,
-        check: check_sparse,
-    },
+    property("owner and group", set_owner, check_owner),
+    property(
+        "mode",
+        |f| set_mode(f, "mode", 0o641),
+        |f| check_mode(f, "mode", 0o641),
+    ),
+    property(
+        "set-uid",
+        |f| set_mode(f, "set-uid", 0o4755),
+        |f| check_mode(f, "set-uid", 0o4755),
+    ),
+    property(
+        "set-gid",
+        |f| set_mode(f, "set-gid", 0o2755),
+        |f| check_mode(f, "set-gid", 0o2755),
+    ),
+    property(
+        "user xattr",
+        |f| set_xattr(f, USER),
+        |f| check_xattr(f, USER),
+    ),
+    property(
+        "trusted xattr",
+        |f| set_xattr(f, TRUSTED),
+        |f| check_xattr(f, TRUSTED),
+    ),
+    property(
+        "security xattr",
+        |f| set_xattr(f, SECURITY),
+        |f| check_xattr(f, SECURITY),
+    ),
+    property("SELinux label", set_label, check_label),
+    property("symlink", set_symlink, check_symlink),
+    property("hard link", set_hard_link, check_hard_link),
+    property(
+        "character device",
+        |f| node(f, DEVICE, FileType::CharacterDevice),
+        check_device,
+    ),
+    property(
+        "FIFO",
+        |f| node(f, "fifo", FileType::Fifo),
+        |f| check_type(f, "fifo", |t| t.is_fifo(), "FIFO"),
+    ),
+    property(
+        "socket",
+        |f| node(f, "socket", FileType::Socket),
+        |f| check_type(f, "socket", |t| t.is_socket(), "socket"),
+    ),
+    property("nanosecond mtime", set_times, check_times),
+    property("case-sensitive names", set_case, check_case),
+    property(
+        "names of 255 bytes",
+        |f| make(&f.join(long_name())).map(drop),
+        |f| check_listed(f, &long_name()),
+    ),
+    property(
+        "names of any bytes",
+        |f| make(&f.join(odd_name())).map(drop),
+        |f| check_listed(f, &odd_name()),
+    ),
+    property("sparse file", set_sparse, check_sparse),
 ];
 
 const OWNER: (u32, u32) = (12_345, 23_456);
@@ -131,26 +110,15 @@ struct Xattr {
     name: &'static str,
     value: &'static [u8],
 }
-const USER: Xattr = Xattr {
-    file: "user-xattr",
-    name: "user.vmtax",
-    value: b"kept",
-};
-const TRUSTED: Xattr = Xattr {
-    file: "trusted-xattr",
-    name: "trusted.vmtax",
-    value: b"kept",
-};
-const SECURITY: Xattr = Xattr {
-    file: "security-xattr",
-    name: "security.vmtax",
-    value: b"kept",
-};
-const LABEL: Xattr = Xattr {
-    file: "label",
-    name: "security.selinux",
-    value: b"system_u:object_r:tmp_t:s0\0",
-};
+
+const fn xattr(file: &'static str, name: &'static str, value: &'static [u8]) -> Xattr {
+    Xattr { file, name, value }
+}
+
+const USER: Xattr = xattr("user-xattr", "user.vmtax", b"kept");
+const TRUSTED: Xattr = xattr("trusted-xattr", "trusted.vmtax", b"kept");
+const SECURITY: Xattr = xattr("security-xattr", "security.vmtax", b"kept");
+const LABEL: Xattr = xattr("label", "security.selinux", b"system_u:object_r:tmp_t:s0\0");
 const TARGET: &str = "no/such/../target";
 const DEVICE: &str = "device";
 /// Not the null device: where a device node is what it says, opening this does nothing.
@@ -309,18 +277,9 @@ fn check_device(folder: &Path) -> Found {
     )
 }
 
-fn check_fifo(folder: &Path) -> Found {
-    let is = fs::symlink_metadata(folder.join("fifo"))?
-        .file_type()
-        .is_fifo();
-    kept_if(is, if is { "a FIFO" } else { "no FIFO" })
-}
-
-fn check_socket(folder: &Path) -> Found {
-    let is = fs::symlink_metadata(folder.join("socket"))?
-        .file_type()
-        .is_socket();
-    kept_if(is, if is { "a socket" } else { "no socket" })
+fn check_type(folder: &Path, name: &str, is_type: fn(&fs::FileType) -> bool, noun: &str) -> Found {
+    let is = is_type(&fs::symlink_metadata(folder.join(name))?.file_type());
+    kept_if(is, format!("{} {noun}", if is { "a" } else { "no" }))
 }
 
 fn set_times(folder: &Path) -> io::Result<()> {
@@ -376,7 +335,7 @@ fn odd_name() -> PathBuf {
     OsStr::from_bytes(b"a\x01 \\\"\xff:*?\nz").into()
 }
 
-fn listed(folder: &Path, name: &Path) -> Found {
+fn check_listed(folder: &Path, name: &Path) -> Found {
     let there = fs::symlink_metadata(folder.join(name)).is_ok();
     let listed = fs::read_dir(folder)?.any(|e| e.is_ok_and(|e| Path::new(&e.file_name()) == name));
     kept_if(
@@ -388,14 +347,6 @@ fn listed(folder: &Path, name: &Path) -> Found {
             (false, false) => "not there",
         },
     )
-}
-
-fn check_long_name(folder: &Path) -> Found {
-    listed(folder, &long_name())
-}
-
-fn check_odd_name(folder: &Path) -> Found {
-    listed(folder, &odd_name())
 }
 
 fn set_sparse(folder: &Path) -> io::Result<()> {

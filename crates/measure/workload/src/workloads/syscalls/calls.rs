@@ -1,10 +1,9 @@
 //! Calls that need no partner.
 
-use super::measure::{Attempt, Bench, Lack, Sample, checked};
+use super::measure::{Attempt, Bench, Call, Lack, Sample, checked, succeeded};
 use std::ffi::CString;
 use std::fs::OpenOptions;
-use std::os::fd::AsRawFd;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::ptr;
@@ -14,8 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(super) fn getpid(bench: &Bench) -> Attempt<Sample> {
     bench.measure(|| {
         // SAFETY: getpid takes nothing and touches nothing.
-        checked("getpid", unsafe { libc::syscall(libc::SYS_getpid) })?;
-        Ok(())
+        succeeded("getpid", unsafe { libc::syscall(libc::SYS_getpid) })
     })
 }
 
@@ -40,10 +38,9 @@ pub(super) fn read_null(bench: &Bench) -> Attempt<Sample> {
     let mut byte = 0u8;
     bench.measure(|| {
         // SAFETY: `byte` has room for the one byte.
-        checked("read /dev/null", unsafe {
+        succeeded("read /dev/null", unsafe {
             libc::syscall(libc::SYS_read, null.as_raw_fd(), &raw mut byte, 1usize)
-        })?;
-        Ok(())
+        })
     })
 }
 
@@ -53,10 +50,9 @@ pub(super) fn write_null(bench: &Bench) -> Attempt<Sample> {
     let byte = 0u8;
     bench.measure(|| {
         // SAFETY: `byte` has the one byte.
-        checked("write /dev/null", unsafe {
+        succeeded("write /dev/null", unsafe {
             libc::syscall(libc::SYS_write, null.as_raw_fd(), &raw const byte, 1usize)
-        })?;
-        Ok(())
+        })
     })
 }
 
@@ -83,10 +79,7 @@ impl TemporaryFile {
                     return Ok(TemporaryFile { path, c_path });
                 }
                 Err(e) => {
-                    lack = Lack::from_errno(
-                        &format!("create {}", path.display()),
-                        e.raw_os_error().unwrap_or(0),
-                    );
+                    lack = Lack::from_error(&format!("create {}", path.display()), &e);
                 }
             }
         }
@@ -106,10 +99,9 @@ pub(super) fn stat(bench: &Bench) -> Attempt<Sample> {
     let mut answer = std::mem::MaybeUninit::<libc::stat>::uninit();
     bench.measure(|| {
         // SAFETY: a C string, and room for the answer.
-        checked("stat", unsafe {
+        succeeded("stat", unsafe {
             libc::syscall(libc::SYS_stat, file.c_path.as_ptr(), answer.as_mut_ptr())
-        })?;
-        Ok(())
+        })
     })
 }
 
@@ -143,8 +135,7 @@ pub(super) fn clock_gettime_vdso(bench: &Bench) -> Attempt<Sample> {
     bench.measure(|| {
         // SAFETY: `time` is valid for writing.
         let done = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-        checked("clock_gettime", libc::c_long::from(done))?;
-        Ok(())
+        succeeded("clock_gettime", libc::c_long::from(done))
     })
 }
 
@@ -156,14 +147,13 @@ pub(super) fn clock_gettime_raw(bench: &Bench) -> Attempt<Sample> {
     };
     bench.measure(|| {
         // SAFETY: `time` is valid for writing.
-        checked("clock_gettime", unsafe {
+        succeeded("clock_gettime", unsafe {
             libc::syscall(
                 libc::SYS_clock_gettime,
                 libc::CLOCK_MONOTONIC,
                 &raw mut time,
             )
-        })?;
-        Ok(())
+        })
     })
 }
 
@@ -232,5 +222,109 @@ pub(super) fn signal(bench: &Bench) -> Attempt<Sample> {
             return Err(Lack("the handler of a signal does not run".to_owned()));
         }
         Ok(())
+    })
+}
+
+const PAGE: usize = 4096;
+/// Pages of a region: enough for a batch, little enough for a small guest.
+const PAGES: u64 = 1024;
+
+/// Fresh private anonymous memory, unmapped when dropped.
+struct Region {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Region {
+    #[inline(always)]
+    fn map(bytes: usize) -> Attempt<Region> {
+        // SAFETY: a new mapping where the kernel likes takes nothing from anyone.
+        let start = unsafe {
+            libc::syscall(
+                libc::SYS_mmap,
+                ptr::null_mut::<u8>(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == -1 {
+            Err(Lack::last("mmap"))
+        } else {
+            Ok(Region {
+                start: start as *mut u8,
+                bytes,
+            })
+        }
+    }
+
+    #[inline(always)]
+    fn touch(&self, offset: usize) {
+        debug_assert!(offset < self.bytes);
+        // SAFETY: inside the mapping.
+        unsafe { self.start.add(offset).write_volatile(1) };
+    }
+}
+
+impl Drop for Region {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of which no reference is left.
+        unsafe { libc::syscall(libc::SYS_munmap, self.start, self.bytes) };
+    }
+}
+
+/// An operation: `mmap(2)` of one anonymous page, a write to it (a page fault), and `munmap(2)`.
+pub(super) fn mmap(bench: &Bench) -> Attempt<Sample> {
+    bench.measure(|| {
+        Region::map(PAGE)?.touch(0);
+        Ok(())
+    })
+}
+
+struct Faults {
+    region: Option<Region>,
+    next: usize,
+}
+
+impl Call for Faults {
+    #[inline(always)]
+    fn call(&mut self) -> Attempt {
+        if let Some(region) = &self.region {
+            region.touch(self.next * PAGE);
+        }
+        self.next += 1;
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Attempt {
+        self.region = None;
+        let region = Region::map(PAGES as usize * PAGE)?;
+        // One fault for each page is what is measured, not one for a huge page. Kernels without huge pages refuse.
+        // SAFETY: advice on our own mapping.
+        unsafe {
+            libc::syscall(
+                libc::SYS_madvise,
+                region.start,
+                region.bytes,
+                libc::MADV_NOHUGEPAGE,
+            )
+        };
+        (self.region, self.next) = (Some(region), 0);
+        Ok(())
+    }
+
+    fn room(&self) -> u64 {
+        PAGES
+    }
+}
+
+/// An operation: the first write to a page of anonymous memory.
+pub(super) fn page_fault(bench: &Bench) -> Attempt<Sample> {
+    bench.measure(Faults {
+        region: None,
+        next: 0,
     })
 }

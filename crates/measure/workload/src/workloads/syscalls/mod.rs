@@ -2,7 +2,7 @@
 //!
 //! Reference: lmbench's `lat_*` definitions, named after the system-call table that compares guest kernels (`getpid`,
 //! `read_null`, `write_null`, `pipe`, `stat`, `open_close`, `fork`, …); the definition of one operation stands beside
-//! each, in [`calls`], [`partners`] and [`memory`]. Calls go to the kernel by number: a library may cache or retry.
+//! each, in [`calls`] and [`processes`]. Calls go to the kernel by number: a library may cache or retry.
 //!
 //! Each kind is warmed up, then done one by one, each timed into a histogram of its name, then in batches timed as a
 //! whole; the figure is the median over batches of the time per operation, so the clock's own cost is not in it. Calls
@@ -10,17 +10,12 @@
 
 mod calls;
 mod measure;
-mod memory;
-mod partners;
 mod processes;
-mod watch;
 
-use crate::clock::Clock;
-use crate::descriptor::{Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, workload};
 use crate::options::{self, Words, nanoseconds, seconds, some_of};
-use crate::outcome::Yield;
-use measure::{Bench, Lack, Sample};
+use crate::{Clock, WorkloadError};
+use measure::{Bench, Lack, Sample, Watch};
 use std::path::PathBuf;
 use vmtax_model::{Metric, Places, Unsupported, WorkloadName, WorkloadSpec};
 
@@ -31,18 +26,18 @@ const KINDS: [(Metric, Measure); 15] = [
     (Metric::SyscallGetpid, calls::getpid),
     (Metric::SyscallReadNull, calls::read_null),
     (Metric::SyscallWriteNull, calls::write_null),
-    (Metric::SyscallPipe, partners::pipe),
+    (Metric::SyscallPipe, processes::pipe),
     (Metric::SyscallStat, calls::stat),
     (Metric::SyscallOpenClose, calls::open_close),
     (Metric::SyscallFork, processes::fork),
     (Metric::SyscallExec, processes::exec),
     (Metric::SyscallClockVdso, calls::clock_gettime_vdso),
     (Metric::SyscallClockRaw, calls::clock_gettime_raw),
-    (Metric::SyscallMmap, memory::mmap),
-    (Metric::SyscallContextSwitch, partners::context_switch),
-    (Metric::SyscallPageFault, memory::page_fault),
+    (Metric::SyscallMmap, calls::mmap),
+    (Metric::SyscallContextSwitch, processes::context_switch),
+    (Metric::SyscallPageFault, calls::page_fault),
     (Metric::SyscallSignal, calls::signal),
-    (Metric::SyscallFutex, partners::futex_round_trip),
+    (Metric::SyscallFutex, processes::futex_round_trip),
 ];
 
 const NAMES: [&str; KINDS.len()] = {
@@ -106,7 +101,7 @@ impl Workload for Syscalls {
                 continue;
             }
             let result = {
-                let _watch = watch::Watch::set(bench.budget_ns);
+                let _watch = Watch::set(bench.budget_ns);
                 measure(&bench)
             };
             match result {

@@ -1,20 +1,57 @@
-//! The event loop that sysbench's tests share.
-//!
-//! All threads start together, at a gate that the main thread opens once every one of them is ready; the total time
-//! runs from there until the last thread has ended. Before each event a thread checks the limits: an event under way
-//! when the time is up completes and counts.
-//!
-//! sysbench reads `CLOCK_MONOTONIC` three times for each event (the limit, the event's start and end) and keeps a
-//! histogram whose buckets it finds by a logarithm. For short events that is most of its figure, so the same is done
-//! here: limits and the threads' times come from `CLOCK_MONOTONIC`, latencies from our own clock inside.
+//! Code common to the five tests of sysbench 1.0 (`cpu`, `threads`, `mutex`, `memory`, `fileio`). They have sysbench's
+//! definitions, options and defaults, so that figures compare with sysbench's own. An option has sysbench's name
+//! without the test's prefix. Written from its documented and observed behaviour (1.0.20); each module says what its
+//! test is.
 
 use crate::clock::monotonic_ns;
+use crate::descriptor::Yield;
+use crate::options::{self, OptionInfo, nanoseconds};
 use crate::{Clock, WorkloadError};
+use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use vmtax_model::{Fairness, Latency};
+
+pub(crate) const THREADS: OptionInfo = options::count("threads", "1", 1..=1024, "worker threads");
+pub(crate) const TIME: OptionInfo = options::seconds(
+    options::TIME,
+    "10",
+    0.0..=86_400.0,
+    "seconds after which no new event starts; 0: no limit",
+);
+pub(crate) const EVENTS: OptionInfo = options::count(
+    "events",
+    "0",
+    0..=u64::MAX,
+    "events of all threads together after which none starts; 0: no limit",
+);
+
+/// Runs a test's workers; `events` is 0 where it has no such option. Gives what every test reports as well: one `event`
+/// operation, fairness, the time.
+pub(crate) fn run<W: Worker>(
+    clock: &Clock,
+    time: f64,
+    events: u64,
+    workers: Vec<W>,
+) -> Result<(Finished<W>, Yield), WorkloadError> {
+    let mut done = run_workers(
+        clock,
+        &Limits {
+            time_ns: nanoseconds(time),
+            events,
+        },
+        workers,
+    )?;
+    let mut got = Yield {
+        fairness: Some(done.fairness),
+        total_s: done.total_s,
+        ..Yield::default()
+    };
+    got.operation("event", std::mem::take(&mut done.latency));
+    Ok((done, got))
+}
 
 /// sysbench's own default is 64 KiB; ours leaves room for unoptimised builds. Untouched stack costs no memory.
 const STACK: usize = 128 << 10;
@@ -71,26 +108,19 @@ impl Gate {
         let mut state = self.lock();
         state.ready += 1;
         self.changed.notify_all();
-        loop {
-            if let Some(start) = state.open {
-                return start;
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let opened = self.changed.wait_while(state, |state| state.open.is_none());
+        opened
+            .unwrap_or_else(PoisonError::into_inner)
+            .open
+            .flatten()
     }
 
     /// Opens when `threads` are waiting, or at once to send them home.
     fn open(&self, threads: usize, go: bool) -> u64 {
-        let mut state = self.lock();
-        while go && state.ready < threads {
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let ready = self
+            .changed
+            .wait_while(self.lock(), |state| go && state.ready < threads);
+        let mut state = ready.unwrap_or_else(PoisonError::into_inner);
         let start = go.then(monotonic_ns);
         state.open = Some(start);
         self.changed.notify_all();
@@ -117,7 +147,7 @@ struct Account<W> {
 }
 
 /// Runs each worker in a thread of its own until the limits, its own end, or an error.
-pub(crate) fn run<W: Worker>(
+pub(crate) fn run_workers<W: Worker>(
     clock: &Clock,
     limits: &Limits,
     workers: Vec<W>,
@@ -151,11 +181,7 @@ pub(crate) fn run<W: Worker>(
                 Ok(handle) => handles.push(handle),
                 Err(source) => {
                     shared.gate.open(threads, false);
-                    return Err(WorkloadError::Threads {
-                        number: index as u32 + 1,
-                        threads: threads as u32,
-                        source,
-                    });
+                    return Err(WorkloadError::thread(index, threads)(source));
                 }
             }
         }
@@ -246,4 +272,111 @@ fn spread(values: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
         mean,
         (values.map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt(),
     )
+}
+
+#[repr(C)]
+struct Padded<const PAD: usize> {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    pad: [u8; PAD],
+}
+
+/// An array of mutexes with `PAD` bytes between them: which of them share a cache line is part of the test.
+pub(crate) struct Locks<const PAD: usize>(Box<[Padded<PAD>]>);
+
+// SAFETY: a pthread mutex is made to be used from several threads; its memory stays where it is, in the box.
+unsafe impl<const PAD: usize> Sync for Locks<PAD> {}
+// SAFETY: no mutex is held while the array is moved: locking borrows the array.
+unsafe impl<const PAD: usize> Send for Locks<PAD> {}
+
+impl<const PAD: usize> Locks<PAD> {
+    /// `count` mutexes of the default kind.
+    pub fn new(count: usize) -> Self {
+        let fresh = || Padded {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            pad: [0; PAD],
+        };
+        Locks((0..count).map(|_| fresh()).collect())
+    }
+
+    /// Runs `inside` while holding mutex `index`.
+    #[inline(always)]
+    pub fn hold(&self, index: usize, inside: impl FnOnce()) {
+        let mutex = self.0[index].mutex.get();
+        // SAFETY: an initialised mutex at its final address; it is unlocked below by the thread that locked it.
+        unsafe { libc::pthread_mutex_lock(mutex) };
+        inside();
+        // SAFETY: as above.
+        unsafe { libc::pthread_mutex_unlock(mutex) };
+    }
+}
+
+/// A seeded generator.
+pub(crate) struct Random(u64, u64);
+
+impl Random {
+    /// The sequence of a thread: the same in every run and on every machine.
+    pub fn of_thread(thread: u32) -> Random {
+        let mut seeds = fastrand::Rng::with_seed(u64::from(thread) + 1);
+        Random(seeds.u64(1..), seeds.u64(..))
+    }
+
+    /// Uniform in [0, 1).
+    #[inline(always)]
+    pub fn unit(&mut self) -> f64 {
+        let sum = self.0.wrapping_add(self.1);
+        let mix = self.0 ^ self.1;
+        self.0 = self.0.rotate_left(55) ^ mix ^ (mix << 14);
+        self.1 = mix.rotate_left(36);
+        // The upper 52 bits as the fraction of a double in [1, 2).
+        f64::from_bits(0x3ff << 52 | sum >> 12) - 1.0
+    }
+
+    /// Uniform in 0..n.
+    #[inline(always)]
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.unit() * n as i64 as f64) as i64 as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Random;
+
+    #[test]
+    fn the_sequence_is_that_of_xoroshiro128plus() {
+        let mut random = Random(1, 2);
+        let fraction = |sum: u64| (sum >> 12) as f64 / (1u64 << 52) as f64;
+        assert_eq!(random.unit(), fraction(1 + 2));
+        // By hand: 1 turned left by 55, with 1 ^ 2 and that shifted by 14; 1 ^ 2 turned left by 36.
+        assert_eq!((random.0, random.1), ((1 << 55) ^ 3 ^ (3 << 14), 3 << 36));
+        assert_eq!(
+            random.unit(),
+            fraction(((1 << 55) ^ 3 ^ (3 << 14)) + (3 << 36))
+        );
+    }
+
+    #[test]
+    fn draws_are_uniform_and_in_range() {
+        let mut random = Random::of_thread(0);
+        let mut seen = [0u32; 10];
+        for _ in 0..100_000 {
+            seen[random.below(10) as usize] += 1;
+        }
+        // Each bin expects 10 000 with a standard deviation of 95.
+        assert!(seen.iter().all(|n| n.abs_diff(10_000) < 600), "{seen:?}");
+    }
+
+    #[test]
+    fn threads_draw_differently_and_the_same_again() {
+        let three = |thread| {
+            let mut random = Random::of_thread(thread);
+            [
+                random.below(1 << 30),
+                random.below(1 << 30),
+                random.below(1 << 30),
+            ]
+        };
+        assert_eq!(three(1), three(1));
+        assert_ne!(three(1), three(2));
+    }
 }

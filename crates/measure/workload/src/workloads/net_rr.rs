@@ -7,22 +7,17 @@
 //! who sees the packet knows whose it is. The figures are the median and 99th percentile of the round trip, and transactions per
 //! second of all connections.
 
-mod client;
-
-use crate::clock::Clock;
-use crate::descriptor::{Workload, options_of, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Workload, Yield, options_of, workload};
 use crate::net_server::{MAX_CONNECTIONS, bulk_address};
 use crate::options::{
     self, OptionInfo, Options, Word, count, must_end, nanoseconds, one_of, seconds, size,
 };
-use crate::outcome::{Yield, kernel_identity};
 use crate::recorder::Recorder;
-pub use client::RESPONSE_TIMEOUT;
-use client::{Client, Transport};
-pub(crate) use client::{MAX_BYTES, MIN_BYTES, no_answer};
+use crate::{Clock, WorkloadError};
 use rustix::thread::gettid;
-use std::net::SocketAddrV4;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 use vmtax_model::{
     Latency, Metric, Places, Series, TrialResult, Unanswered, WorkloadName, WorkloadSpec,
     round_trip_key,
@@ -100,8 +95,13 @@ pub fn round_trip_work(spec: &WorkloadSpec) -> Result<RoundTripWork, WorkloadErr
     })
 }
 
-/// A connection's round trips: their latency, what became of them, and the stamps of each where they are kept.
-type Connection = (Latency, ConnectionRun, Option<Recorder>);
+/// A connection's round trips.
+struct Connection {
+    latency: Latency,
+    /// Stamps of each, where they are kept.
+    recorder: Option<Recorder>,
+    run: ConnectionRun,
+}
 
 /// Outcome of a connection's round trips.
 struct ConnectionRun {
@@ -163,6 +163,16 @@ impl NetRr {
         })
     }
 
+    /// Each connection has its part of the count, and none is left without one: 0 would be no limit.
+    fn part(&self, number: u64) -> u64 {
+        match self.count {
+            0 => 0,
+            count => {
+                (count / self.connections + u64::from(number < count % self.connections)).max(1)
+            }
+        }
+    }
+
     /// All connections' round trips, each connection in a thread; with their stamps, if those are kept.
     fn at_once(
         &self,
@@ -170,42 +180,37 @@ impl NetRr {
         clock: &Clock,
         keeps_stamps: bool,
     ) -> Result<Vec<Connection>, WorkloadError> {
-        // Each has its part of the count, and none is left without one: 0 would be no limit.
-        let part = |number: u64| match self.count {
-            0 => 0,
-            count => {
-                (count / self.connections + u64::from(number < count % self.connections)).max(1)
-            }
-        };
         // Together they make no more than one would alone, and have no more room.
         let time_ns = nanoseconds(self.time).div_ceil(self.connections);
-        let recorder = |number| Recorder::new(WorkloadName::NetRr, part(number), time_ns, clock);
+        let recorder =
+            |number| Recorder::new(WorkloadName::NetRr, self.part(number), time_ns, clock);
         let one = |number: u64| {
             let mut latency = Latency::new();
             let mut recorder = keeps_stamps.then(|| recorder(number)).transpose()?;
             let note = |began, ended, key| {
                 latency.record(clock.ns(began, ended));
-                recorder
-                    .iter_mut()
-                    .for_each(|recorder| recorder.note(began, ended, key));
+                if let Some(recorder) = &mut recorder {
+                    recorder.note(began, ended, key);
+                }
             };
-            let made = self.exchange(transport, clock, part(number), note)?;
-            Ok((latency, made, recorder))
+            let run = self.exchange(transport, clock, self.part(number), note)?;
+            Ok(Connection {
+                latency,
+                recorder,
+                run,
+            })
         };
         if self.connections == 1 {
             return Ok(vec![one(0)?]);
         }
+        let connections = self.connections as usize;
         std::thread::scope(|scope| {
             let start = |number| {
-                let thread = std::thread::Builder::new().spawn_scoped(scope, move || one(number));
-                let (number, threads) = (number as u32 + 1, self.connections as u32);
-                thread.map_err(|source| WorkloadError::Threads {
-                    number,
-                    threads,
-                    source,
-                })
+                let run = move || one(number as u64);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, run);
+                thread.map_err(WorkloadError::thread(number, connections))
             };
-            let threads: Vec<_> = (0..self.connections).map(start).collect();
+            let threads: Vec<_> = (0..connections).map(start).collect();
             // A panic is a bug of ours; the scope passes it on.
             let joined = threads.into_iter().filter_map(|thread| match thread {
                 Ok(thread) => thread.join().ok(),
@@ -217,31 +222,21 @@ impl NetRr {
 
     fn figures(connections: &[Connection], clock: &Clock) -> Yield {
         let mut latency = Latency::new();
-        connections
-            .iter()
-            .for_each(|(of_one, ..)| latency.add(of_one));
-        let made: Vec<&ConnectionRun> = connections.iter().map(|(_, made, _)| made).collect();
-        let (start, end) = (
-            made.iter().map(|m| m.start).min(),
-            made.iter().map(|m| m.end).max(),
-        );
-        let total_ns = clock.ns(start.unwrap_or(0), end.unwrap_or(0));
-        let mut got = Yield {
-            total_s: total_ns as f64 / 1e9,
-            ..Yield::default()
-        };
+        connections.iter().for_each(|c| latency.add(&c.latency));
+        let runs = || connections.iter().map(|c| &c.run);
+        let (start, end) = (runs().map(|r| r.start).min(), runs().map(|r| r.end).max());
+        let mut got = Yield::of_ns(clock.ns(start.unwrap_or(0), end.unwrap_or(0)));
         got.measure(Metric::NetRrMedian, latency.quantile(0.5) as f64);
         got.measure(Metric::NetRrTail, latency.quantile(0.99) as f64);
         got.measure(Metric::NetRrRate, latency.count() as f64 / got.total_s);
         got.operation("round-trip", latency);
-        let sum = |of: fn(&ConnectionRun) -> u64| made.iter().map(|made| of(made)).sum::<u64>();
-        let (lost, others) = (sum(|m| m.lost), sum(|m| m.others));
+        let lost: u64 = runs().map(|r| r.lost).sum();
+        let others: u64 = runs().map(|r| r.others).sum();
         got.unanswered = Some(Unanswered { lost, late: others });
         if lost > 0 {
-            got.notes.push(format!(
-                "{lost} requests got no response within {} s",
-                client::RESPONSE_TIMEOUT.as_secs()
-            ));
+            let timeout = RESPONSE_TIMEOUT.as_secs();
+            let note = format!("{lost} requests got no response within {timeout} s");
+            got.notes.push(note);
         }
         if others > 0 {
             got.notes.push(format!(
@@ -255,11 +250,8 @@ impl NetRr {
 impl Workload for NetRr {
     fn reconcile(&mut self) -> Result<(), WorkloadError> {
         if self.connect == "each" && self.protocol != "tcp" {
-            let conflict = "connect=each needs protocol=tcp: UDP has no connections".to_owned();
-            return Err(WorkloadError::Conflict {
-                workload: WorkloadName::NetRr,
-                conflict,
-            });
+            let conflict = "connect=each needs protocol=tcp: UDP has no connections";
+            return Err(WorkloadError::conflict(WorkloadName::NetRr, conflict));
         }
         must_end(WorkloadName::NetRr, self.time, COUNT.name, self.count)
     }
@@ -277,19 +269,13 @@ pub(crate) fn run_with_series(
 ) -> Result<(TrialResult, Series), WorkloadError> {
     let asked: NetRr = options_of(spec, NetRr::OPTIONS)?;
     if asked.connect == "each" {
-        let conflict =
-            "stamps are those of a request on an open connection: leave connect out".to_owned();
-        return Err(WorkloadError::Conflict {
-            workload: spec.name,
-            conflict,
-        });
+        let conflict = "stamps are those of a request on an open connection: leave connect out";
+        return Err(WorkloadError::conflict(spec.name, conflict));
     }
     let clock = Clock::calibrate();
     let connections = asked.at_once(asked.transport(places)?, &clock, true)?;
     let found = NetRr::figures(&connections, &clock);
-    let recorders = connections
-        .into_iter()
-        .filter_map(|(_, _, recorder)| recorder);
+    let recorders = connections.into_iter().filter_map(|c| c.recorder);
     let mut series = Series {
         mhz: clock.about().mhz,
         operations: Vec::new(),
@@ -299,20 +285,15 @@ pub(crate) fn run_with_series(
         .operations
         .sort_unstable_by_key(|operation| operation.begin);
     let spec = options::spec(spec.name, NetRr::OPTIONS, &asked.values());
-    Ok((
-        found.result(spec, clock.about().clone(), kernel_identity()),
-        series,
-    ))
+    Ok((found.result(spec, &clock), series))
 }
 
 /// The echo server that a workload of the network is given.
 fn echo_server(workload: WorkloadName, places: &Places) -> Result<SocketAddrV4, WorkloadError> {
     let (what, option) = ("an echo server (RFC 862)", "--echo ADDRESS:PORT");
-    places.echo.ok_or(WorkloadError::NoPlace {
-        workload,
-        what,
-        option,
-    })
+    places
+        .echo
+        .ok_or(WorkloadError::no_place(workload, what, option))
 }
 
 /// Returns the address of the server that takes and gives bulk data beside the echo server.
@@ -321,6 +302,182 @@ pub(crate) fn bulk_server(
     places: &Places,
 ) -> Result<SocketAddrV4, WorkloadError> {
     echo_server(workload, places).map(bulk_address)
+}
+
+/// Room for a key, and more than an acknowledgement without data differs by.
+pub(crate) const MIN_BYTES: u64 = 16;
+/// One packet, with all headers and options, on a card of 1,500 bytes.
+pub(crate) const MAX_BYTES: u64 = 1400;
+/// After which a request counts as lost.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// So many requests in a row without a response mean that there is no server.
+const MAX_LOST: u32 = 5;
+/// Bytes of a request's key.
+const KEY: usize = 8;
+
+enum Socket {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+    /// A new connection for each request.
+    TcpEach,
+}
+
+/// Address of a client's server, and the protocol to it.
+#[derive(Debug, Clone, Copy)]
+struct Transport {
+    pub server: SocketAddrV4,
+    pub is_tcp: bool,
+    /// True if each request has a connection of its own.
+    pub connects_each: bool,
+}
+
+/// A client with one request under way at a time.
+struct Client {
+    socket: Socket,
+    transport: Transport,
+    request: Vec<u8>,
+    response: Vec<u8>,
+    lost_in_a_row: u32,
+    /// Datagrams that were no response to the request under way.
+    pub others: u64,
+}
+
+impl Client {
+    pub fn connect(transport: Transport, bytes: usize) -> Result<Client, WorkloadError> {
+        let connected = match transport {
+            Transport {
+                is_tcp: true,
+                connects_each: true,
+                ..
+            } => Ok(Socket::TcpEach),
+            Transport { is_tcp: true, .. } => connection(transport.server).map(Socket::Tcp),
+            _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+                socket.connect(transport.server)?;
+                socket.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+                Ok(Socket::Udp(socket))
+            }),
+        };
+        let (request, response) = (vec![0x5a; bytes], vec![0; bytes]);
+        match connected {
+            Ok(socket) => Ok(Client {
+                socket,
+                transport,
+                request,
+                response,
+                lost_in_a_row: 0,
+                others: 0,
+            }),
+            Err(source) => Err(no_answer(
+                transport.server,
+                protocol(transport),
+                Some(source),
+            )),
+        }
+    }
+
+    /// Sends the request of this key and waits for its response; whether one came.
+    #[inline(always)]
+    pub fn round_trip(&mut self, key: u64) -> Result<bool, WorkloadError> {
+        self.request[..KEY].copy_from_slice(&key.to_le_bytes());
+        let (request, response) = (&self.request, &mut self.response);
+        let answered = match &mut self.socket {
+            Socket::Udp(socket) => udp(socket, request, response, &mut self.others),
+            Socket::Tcp(stream) => tcp(stream, request, response),
+            // Its end is a part of it.
+            Socket::TcpEach => connection(self.transport.server)
+                .and_then(|mut stream| tcp(&mut stream, request, response)),
+        };
+        match answered {
+            Ok(true) if self.response == self.request => {
+                self.lost_in_a_row = 0;
+                Ok(true)
+            }
+            Ok(true) => Err(self.failed(Some(io::Error::other("another answer")))),
+            Ok(false) if self.lost_in_a_row < MAX_LOST => {
+                self.lost_in_a_row += 1;
+                Ok(false)
+            }
+            Ok(false) => Err(self.failed(None)),
+            Err(source) => Err(self.failed(Some(source))),
+        }
+    }
+
+    fn failed(&self, source: Option<io::Error>) -> WorkloadError {
+        no_answer(self.transport.server, protocol(self.transport), source)
+    }
+}
+
+fn protocol(transport: Transport) -> &'static str {
+    if transport.is_tcp { "tcp" } else { "udp" }
+}
+
+fn connection(server: SocketAddrV4) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&server.into(), RESPONSE_TIMEOUT * MAX_LOST)?;
+    stream.set_nodelay(true)?;
+    // TCP itself repeats what was lost.
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT * MAX_LOST))?;
+    Ok(stream)
+}
+
+#[inline(always)]
+fn tcp(stream: &mut TcpStream, request: &[u8], response: &mut [u8]) -> io::Result<bool> {
+    stream.write_all(request)?;
+    stream.read_exact(response)?;
+    Ok(true)
+}
+
+/// A datagram and its answer. Late answers to earlier ones, and what others send, are passed over and counted: they do not
+/// make the wait for this one's longer than twice the timeout.
+#[inline(always)]
+fn udp(
+    socket: &UdpSocket,
+    request: &[u8],
+    response: &mut [u8],
+    others: &mut u64,
+) -> io::Result<bool> {
+    socket.send(request)?;
+    let mut deadline = None;
+    loop {
+        match socket.recv(response) {
+            Ok(bytes) if bytes == request.len() && response[..KEY] == request[..KEY] => {
+                return Ok(true);
+            }
+            Ok(_) => {
+                *others += 1;
+                if Instant::now()
+                    > *deadline.get_or_insert_with(|| Instant::now() + RESPONSE_TIMEOUT)
+                {
+                    return Ok(false);
+                }
+            }
+            Err(e) if is_timeout(&e) => return Ok(false),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Returns true if a call on a socket ended because its time was up.
+pub(crate) fn is_timeout(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
+/// The error of a server that does not answer.
+pub(crate) fn no_answer(
+    server: SocketAddrV4,
+    protocol: &'static str,
+    source: Option<io::Error>,
+) -> WorkloadError {
+    let fix =
+        "start a server there, or let a firewall pass it; vmtax's guests have one of their own";
+    WorkloadError::NoEcho {
+        server,
+        protocol,
+        source,
+        fix,
+    }
 }
 
 #[cfg(test)]
@@ -468,5 +625,37 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("--echo ADDRESS:PORT"), "{error}");
+    }
+
+    #[test]
+    fn a_flood_of_other_datagrams_does_not_hold_a_request_for_ever() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let std::net::SocketAddr::V4(address) = server.local_addr().unwrap() else {
+            panic!("an IPv4 address")
+        };
+        let flood = std::thread::Builder::new().spawn(move || {
+            let (_, client) = server.recv_from(&mut [0; 64]).unwrap();
+            let until = Instant::now() + RESPONSE_TIMEOUT * 4;
+            while Instant::now() < until {
+                drop(server.send_to(b"another answer", client));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let flood = flood.unwrap();
+        let transport = Transport {
+            server: address,
+            is_tcp: false,
+            connects_each: false,
+        };
+        let mut client = Client::connect(transport, 64).unwrap();
+        let began = Instant::now();
+        assert!(!client.round_trip(7).unwrap());
+        assert!(
+            began.elapsed() < RESPONSE_TIMEOUT * 3 && client.others > 10,
+            "{:?}",
+            began.elapsed()
+        );
+        drop(client);
+        flood.join().unwrap();
     }
 }

@@ -10,21 +10,18 @@
 //! the name has, in every cache mode. Of these chmods and stats on 9p the controller counts the CPU time of QEMU's main
 //! thread, which looks up fids: unlike the time of a stat it has no waits for a CPU.
 
-mod known;
-
-use crate::clock::Clock;
-use crate::descriptor::{Room, Workload, workload};
-use crate::error::WorkloadError;
+use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::{Word, count, one_of};
-use crate::outcome::Yield;
-use crate::share::{NAME_BYTES, error, kept_folder, own_folder, root};
-use known::{Known, OWN_EVERY};
+use crate::share::{Folder, NAME_BYTES, SCRATCH, error, kept_folder, own_folder, root};
+use crate::{Clock, WorkloadError};
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::{read, retry_on_intr, write};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vmtax_model::{BatchEdge, Latency, Metric, Places, Unsupported, WorkloadName};
 
 /// Bytes of the kernel's memory for a name that is held open: inode, name, open file.
@@ -53,6 +50,13 @@ workload! {
 }
 
 impl OpenFids {
+    fn folder(&self, places: &Places) -> Result<Folder, WorkloadError> {
+        match self.keep {
+            "yes" => kept_folder(WorkloadName::OpenFids, places),
+            _ => own_folder(WorkloadName::OpenFids, places),
+        }
+    }
+
     fn holds(&self) -> bool {
         self.how == "held"
     }
@@ -80,21 +84,15 @@ impl Workload for OpenFids {
         let (count, samples) = (self.count, self.samples);
         let mut got = Yield::default();
         let began = clock.start();
-        let kept = self.keep == "yes";
-        let folder = if kept {
-            kept_folder(WorkloadName::OpenFids, places)
-        } else {
-            own_folder(WorkloadName::OpenFids, places)
-        };
-        let mut known = Known::new(folder?, self.holds(), clock);
+        let folder = self.folder(places)?;
+        let mut known = Known::new(folder, self.holds(), clock);
         if known.hold {
             got.notes.push(raise_limit(count)?);
         }
         known.learn(count, root)?;
-        let own: Vec<CString> = known
-            .timed()
-            .filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok())
-            .collect();
+        let own = known.timed();
+        let own = own.filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok());
+        let own: Vec<CString> = own.collect();
         let calls = Calls {
             clock,
             own: &own,
@@ -103,17 +101,12 @@ impl Workload for OpenFids {
         notify(places, BatchEdge::Begin)?;
         let (stat, again) = calls.stat(samples)?;
         if calls.stale {
-            notify(
-                places,
-                BatchEdge::End {
-                    requests: samples * REQUESTS,
-                },
-            )?;
+            let requests = samples * REQUESTS;
+            notify(places, BatchEdge::End { requests })?;
         } else {
-            let reason = "QEMU itself serves 9p alone".to_owned();
             got.unsupported.push(Unsupported {
                 metric: Metric::OpenFidsStatCpu,
-                reason,
+                reason: "QEMU itself serves 9p alone".to_owned(),
             });
         }
         let open_close = calls.open_close(samples)?;
@@ -130,7 +123,7 @@ impl Workload for OpenFids {
         got.operation("open_close", open_close);
         got.operation(learned, std::mem::take(&mut known.latency));
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
-        if kept {
+        if self.keep == "yes" {
             known.folder.keep();
         }
         Ok(got)
@@ -142,26 +135,19 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
     let needed = count + SPARE;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let hard = maximum.unwrap_or(u64::MAX);
-    let mut now = hard;
-    if hard < needed {
-        // A guest's root may raise the hard limit too.
-        now = needed;
-    }
-    let raised = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(now),
-            maximum: Some(now),
-        },
-    );
+    // A guest's root may raise the hard limit too.
+    let wanted = Some(hard.max(needed));
+    let limit = Rlimit {
+        current: wanted,
+        maximum: wanted,
+    };
+    let raised = setrlimit(Resource::Nofile, limit);
     if hard < needed && raised.is_err() {
-        return Err(WorkloadError::Conflict {
-            workload: WorkloadName::OpenFids,
-            conflict: format!(
-                "count={count} held open is above RLIMIT_NOFILE, {hard}: give a smaller count, how=cached, \
-                               or raise `ulimit -Hn`"
-            ),
-        });
+        let conflict = format!(
+            "count={count} held open is above RLIMIT_NOFILE, {hard}: give a smaller count, how=cached, \
+             or raise `ulimit -Hn`"
+        );
+        return Err(WorkloadError::conflict(WorkloadName::OpenFids, conflict));
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     Ok(format!(
@@ -173,11 +159,8 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
 /// From the list of mounts, by device: asked for the kind of its filesystem, 9p answers with its server's.
 fn is_9p(path: &Path) -> bool {
     let device = rustix::fs::stat(path).map(|s| {
-        format!(
-            "{}:{}",
-            rustix::fs::major(s.st_dev),
-            rustix::fs::minor(s.st_dev)
-        )
+        let (major, minor) = (rustix::fs::major(s.st_dev), rustix::fs::minor(s.st_dev));
+        format!("{major}:{minor}")
     });
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     device.is_ok_and(|device| kind_of(&mounts, &device) == Some("9p"))
@@ -241,13 +224,8 @@ impl Calls<'_> {
     fn open_close(&self, samples: u64) -> Result<Latency, WorkloadError> {
         let mut latency = Latency::new();
         for name in self.drawn(samples) {
-            let open = || {
-                rustix::fs::open(
-                    name.as_c_str(),
-                    OFlags::RDONLY | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )
-            };
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let open = || rustix::fs::open(name.as_c_str(), flags, Mode::empty());
             self.clock
                 .time(&mut latency, || open().map(drop))
                 .map_err(|e| failed("open", name, e))?;
@@ -270,10 +248,199 @@ pub(crate) fn notify(places: &Places, edge: BatchEdge) -> Result<(), WorkloadErr
     retry_on_intr(|| write(agent, &edge.to_bytes())).map_err(|e| WorkloadError::Agent(e.into()))?;
     match retry_on_intr(|| read(agent, &mut [0; 1][..])) {
         Ok(1) => Ok(()),
-        Ok(_) => Err(WorkloadError::Agent(
-            std::io::ErrorKind::UnexpectedEof.into(),
-        )),
+        Ok(_) => Err(WorkloadError::Agent(ErrorKind::UnexpectedEof.into())),
         Err(e) => Err(WorkloadError::Agent(e.into())),
+    }
+}
+
+/// Of so many names one is a file of its own, whatever the number of names: a trial with more of them has the same first ones.
+const OWN_EVERY: u64 = 10;
+/// Own files on which calls are timed, at most: as many with many names as with few.
+const TIMED: usize = 100;
+/// Names are made known by so many threads: while one waits for the server, or for a CPU of a busy host, others do not …
+const LEARNERS: usize = 16;
+/// … and so many at a time, so that the server learns them about in order.
+const BATCH: usize = 1024;
+/// Names in a folder of its own.
+const FOLDER: u64 = 1000;
+
+/// The names that the server knows by now.
+struct Known<'a> {
+    // Before the folder: what is held open goes before its names go.
+    held: Vec<OwnedFd>,
+    pub folder: Folder,
+    pub hold: bool,
+    clock: &'a Clock,
+    pub latency: Latency,
+    own: Vec<PathBuf>,
+    made: u64,
+}
+
+impl<'a> Known<'a> {
+    pub fn new(folder: Folder, hold: bool, clock: &'a Clock) -> Known<'a> {
+        let latency = Latency::new();
+        Known {
+            held: Vec::new(),
+            folder,
+            hold,
+            clock,
+            latency,
+            own: Vec::new(),
+            made: 0,
+        }
+    }
+
+    /// Makes `count` names known, of the tree below `root` as far as it has any, about in this order.
+    pub fn learn(&mut self, count: u64, root: &Path) -> Result<(), WorkloadError> {
+        let mut tree = Names::new(root);
+        let mut batch = Vec::new();
+        for number in 0..count {
+            let own = number % OWN_EVERY == 0;
+            let existing = if own { None } else { tree.next()? };
+            let is_made = existing.is_none();
+            let path = existing.map_or_else(|| self.next_made(), Ok)?;
+            if own {
+                self.own.push(path.clone());
+            }
+            batch.push(Name { path, is_made });
+            if batch.len() == BATCH {
+                self.look_up(&std::mem::take(&mut batch))?;
+            }
+        }
+        self.look_up(&batch)
+    }
+
+    /// The own files on which calls are timed, spread evenly over all names.
+    pub fn timed(&self) -> impl Iterator<Item = &PathBuf> {
+        self.own
+            .iter()
+            .step_by(self.own.len().div_ceil(TIMED).max(1))
+    }
+
+    /// The path of the next file of its own, in a folder that is there.
+    fn next_made(&mut self) -> Result<PathBuf, WorkloadError> {
+        let folder = self.folder.0.join(format!("{:05}", self.made / FOLDER));
+        if self.made % FOLDER == 0 && !folder.is_dir() {
+            std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+        }
+        let path = folder.join(format!("{:03}", self.made % FOLDER));
+        self.made += 1;
+        Ok(path)
+    }
+
+    fn look_up(&mut self, batch: &[Name]) -> Result<(), WorkloadError> {
+        let learners = 0..LEARNERS.min(batch.len());
+        let mut parts: Vec<Part> = learners.map(|_| Part::new(self.hold, self.clock)).collect();
+        std::thread::scope(|scope| {
+            for (first, part) in parts.iter_mut().enumerate() {
+                let learner = move || part.learn(batch.iter().skip(first).step_by(LEARNERS));
+                let started = std::thread::Builder::new().spawn_scoped(scope, learner);
+                started.map_err(WorkloadError::thread(first, LEARNERS))?;
+            }
+            Ok(())
+        })?;
+        for part in parts {
+            part.error.map_or(Ok(()), Err)?;
+            self.held.extend(part.held);
+            self.latency.add(&part.latency);
+        }
+        Ok(())
+    }
+}
+
+/// A name that is made known.
+struct Name {
+    path: PathBuf,
+    /// True if it is a file of this workload's own, which an earlier trial may have left.
+    is_made: bool,
+}
+
+/// Names that one thread makes known, and the latency of doing so.
+struct Part<'a> {
+    hold: bool,
+    clock: &'a Clock,
+    held: Vec<OwnedFd>,
+    latency: Latency,
+    error: Option<WorkloadError>,
+}
+
+impl<'a> Part<'a> {
+    fn new(hold: bool, clock: &'a Clock) -> Part<'a> {
+        Part {
+            hold,
+            clock,
+            held: Vec::new(),
+            latency: Latency::new(),
+            error: None,
+        }
+    }
+
+    fn learn<'n>(&mut self, mut names: impl Iterator<Item = &'n Name>) {
+        self.error = names.try_for_each(|name| self.look_up(name)).err();
+    }
+
+    fn look_up(&mut self, Name { path, is_made }: &Name) -> Result<(), WorkloadError> {
+        // A name that is known already gets no second fid.
+        if *is_made && std::fs::symlink_metadata(path).is_err() {
+            std::fs::File::create_new(path).map_err(|e| error("make", path, e))?;
+        }
+        if self.hold {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let opened = self.clock.time(&mut self.latency, || {
+                rustix::fs::open(path, flags, Mode::empty())
+            });
+            self.held
+                .push(opened.map_err(|e| error("hold open", path, e))?);
+        } else {
+            let stat = || rustix::fs::lstat(path);
+            let found = self.clock.time(&mut self.latency, stat);
+            found.map_err(|e| error("stat", path, e))?;
+        }
+        Ok(())
+    }
+}
+
+/// The regular files of the tree, one after the other; not those of its folder `scratch`.
+struct Names {
+    scratch: PathBuf,
+    folders: Vec<PathBuf>,
+    open: Option<std::fs::ReadDir>,
+}
+
+impl Names {
+    fn new(root: &Path) -> Names {
+        Names {
+            scratch: root.join(SCRATCH),
+            folders: vec![root.to_owned()],
+            open: None,
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<PathBuf>, WorkloadError> {
+        loop {
+            let Some(open) = &mut self.open else {
+                let Some(folder) = self.folders.pop() else {
+                    return Ok(None);
+                };
+                let opened = std::fs::read_dir(&folder);
+                self.open = Some(opened.map_err(|e| error("read the folder", &folder, e))?);
+                continue;
+            };
+            let Some(entry) = open.next() else {
+                self.open = None;
+                continue;
+            };
+            let entry = entry.map_err(|e| error("read a folder of", &self.scratch, e))?;
+            // Linux gives the kind with the name: nothing is looked up here.
+            let kind = entry
+                .file_type()
+                .map_err(|e| error("stat", entry.path(), e))?;
+            if kind.is_dir() && entry.path() != self.scratch {
+                self.folders.push(entry.path());
+            } else if kind.is_file() {
+                return Ok(Some(entry.path()));
+            }
+        }
     }
 }
 
