@@ -133,7 +133,7 @@ fn unknown(given: &str, is_file: bool) -> Fault {
 }
 
 fn read(given: &str) -> Result<String, Fault> {
-    let failed = |source| Fault::file(&format!("reading {given}"), source);
+    let failed = |source| Fault::file(format!("reading {given}"), source);
     let mut bytes = Vec::new();
     let read = if given == "-" {
         std::io::stdin().take(MAX_TEXT).read_to_end(&mut bytes)
