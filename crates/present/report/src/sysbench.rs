@@ -2,7 +2,7 @@
 //! where it calls one: for files each read, write and fsync.
 
 use crate::number::{self, nanoseconds};
-use crate::text::{plain, when};
+use crate::text::{Joined, plain, when};
 use crate::view;
 use std::fmt::Write as _;
 use vmtax_model::{Keeping, Latency, Metric, Outcome, TrialRecord, TrialResult, WorkloadName};
@@ -14,7 +14,7 @@ pub fn sysbench(recording: &Recording, number: Option<u32>) -> String {
         .trials
         .iter()
         .filter(|t| number.is_none_or(|n| n == t.number));
-    chosen.map(trial).collect::<Vec<_>>().join("\n")
+    chosen.map(trial).joined("\n")
 }
 
 /// One trial. Writing to a `String` cannot fail, so the results of `write!` are dropped.

@@ -1,10 +1,12 @@
-//! Costs as bars from ×1, with whiskers for their intervals; a lane each, side by side under one name.
+//! Bars: costs from ×1 with whiskers for their intervals, a lane each, side by side under one name; the parts of a
+//! command's time on a guest, beside the same parts natively.
 
-use super::axis::{Axis, percent};
+use super::axis::{Axis, ends, percent};
 use crate::engine::Chart;
-use crate::number::{ratio, significant};
+use crate::number::{difference, ratio, significant, value};
+use crate::text::Joined;
 use maud::{Markup, html};
-use vmtax_model::Estimate;
+use vmtax_model::{Estimate, Machine, Unit};
 
 /// Height of a lane, CSS pixels; style.css gives the figures beside it the same.
 const LANE: f64 = 20.0;
@@ -48,23 +50,11 @@ pub struct Lane {
 
 impl Bars {
     fn costs(&self) -> Vec<f64> {
-        let lanes = self
-            .groups
-            .iter()
-            .flat_map(|(_, rows)| rows)
-            .flat_map(|row| &row.lanes);
-        let ends = |cost: Estimate| {
-            [
-                Some(cost.median),
-                cost.interval.map(|i| i.low),
-                cost.interval.map(|i| i.high),
-            ]
-        };
-        lanes
-            .filter_map(|lane| lane.cost)
-            .flat_map(ends)
-            .flatten()
-            .collect()
+        let rows = self.groups.iter().flat_map(|(_, rows)| rows);
+        let costs = rows
+            .flat_map(|row| &row.lanes)
+            .filter_map(|lane| lane.cost.as_ref());
+        costs.flat_map(ends).collect()
     }
 
     /// Returns true if there is no bar.
@@ -99,22 +89,20 @@ impl Chart for Bars {
 
 fn tick(t: f64) -> String {
     let text = significant(t);
-    let text = if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        &text
-    };
-    format!("×{text}")
+    match text.contains('.') {
+        true => format!("×{}", text.trim_end_matches('0').trim_end_matches('.')),
+        false => format!("×{text}"),
+    }
 }
 
 fn row(row: &Row, axis: &Axis, ticks: &[f64]) -> Markup {
     let said = |lane: &Lane| format!("{} {} {}", lane.class, lane.figure, lane.range);
-    let spoken: Vec<String> = row.lanes.iter().map(said).collect();
+    let spoken = row.lanes.iter().map(said).joined(", ");
     let one = percent(axis.at(1.0));
     html! {
         div.row {
             span.name { (crate::engine::prose(&row.name)) @if !row.more.is_empty() { " " small { (row.more) } } }
-            svg.bars height=(LANE * row.lanes.len() as f64 + 2.0 * AIR) role="img" aria-label={ (row.name) ": " (spoken.join(", ")) } {
+            svg.bars height=(LANE * row.lanes.len() as f64 + 2.0 * AIR) role="img" aria-label={ (row.name) ": " (spoken) } {
                 (axis.grid(ticks))
                 @for (i, lane) in row.lanes.iter().enumerate() {
                     @if let Some(cost) = &lane.cost {
@@ -131,6 +119,62 @@ fn row(row: &Row, axis: &Axis, ticks: &[f64]) -> Markup {
                     span.(lane.class) {
                         @if lane.shown { b { (lane.figure) } } @else { span.open { (lane.figure) } }
                         " " span.range { (lane.range) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A difference below this, seconds, is rounding of the accounts.
+pub const NEGLIGIBLE_S: f64 = 5e-7;
+
+/// A part of a time, as text.
+pub fn seconds(s: f64) -> String {
+    if s.abs() < NEGLIGIBLE_S {
+        "0".to_owned()
+    } else if s < 0.0 {
+        difference(Unit::Seconds, s)
+    } else {
+        value(Unit::Seconds, s)
+    }
+}
+
+/// Name of a part, seconds natively, seconds on the guest.
+pub type PartTimes = (&'static str, Option<f64>, f64);
+
+/// Parts of a time, in seconds.
+pub struct Parts {
+    /// Machine of the guest.
+    pub machine: Machine,
+    /// Parts from top to bottom.
+    pub rows: Vec<PartTimes>,
+}
+
+impl Chart for Parts {
+    fn svg(&self) -> Markup {
+        let longer = |(_, native, guest): &PartTimes| native.unwrap_or(0.0).max(*guest);
+        let longest = self.rows.iter().map(longer).fold(0.0, f64::max);
+        let axis = Axis::from_zero(longest.max(f64::MIN_POSITIVE));
+        let ticks = axis.ticks(5);
+        html! {
+            p.legend {
+                span.key.(self.machine.as_str()) { (self.machine) }
+                @if self.rows.iter().any(|row| row.1.is_some()) { span.key.native { "native" } }
+            }
+            div.chart {
+                div.group { span {} div { (axis.labels(&ticks, seconds)) } span {} }
+                @for (name, native, guest) in &self.rows {
+                    div.row {
+                        span.name { (name) }
+                        svg height="28" role="img" aria-label={ (name) ": " (seconds(*guest)) } {
+                            (axis.grid(&ticks))
+                            g.(self.machine.as_str()).full { rect width=(percent(axis.at(guest.max(0.0)))) y="4" height="11" rx="2" {} }
+                            @if let Some(native) = native {
+                                g.native.full { rect width=(percent(axis.at(native.max(0.0)))) y="17" height="7" rx="2" {} }
+                            }
+                        }
+                        span.figures { span.(self.machine.as_str()) { b { (seconds(*guest)) } } }
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! Ratios with their intervals, a line for each metric, around 1.
 
-use super::axis::{Axis, percent};
+use super::axis::{Axis, ends, percent};
 use crate::engine::Chart;
 use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
@@ -19,18 +19,9 @@ pub struct Intervals<'a> {
 impl Chart for Intervals<'_> {
     fn svg(&self) -> Markup {
         let rows = &self.against.rows;
-        let ends = rows.iter().flat_map(|r| {
-            [r.comparison.ratio.median].into_iter().chain(
-                deciding(r)
-                    .interval
-                    .into_iter()
-                    .flat_map(|i| [i.low, i.high]),
-            )
-        });
-        let ends: Vec<f64> = ends
-            .chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)])
-            .collect();
-        let axis = Axis::log(&ends);
+        let ends = rows.iter().flat_map(|row| ends(&deciding(row)));
+        let ends = ends.chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)]);
+        let axis = Axis::log(&ends.collect::<Vec<f64>>());
         let ticks = near_one(&axis);
         markup! {
             div.chart.compared {
@@ -51,25 +42,18 @@ fn near_one(axis: &Axis) -> Vec<f64> {
         return usual;
     }
     let reach = (high.ln()).max(-low.ln());
-    let step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5]
-        .into_iter()
-        .find(|s| reach / s <= 5.0)
-        .unwrap_or(1.0);
-    (-8..=8)
-        .map(|i| 1.0 + f64::from(i) * step)
-        .filter(|t| (low..=high).contains(t))
-        .collect()
+    let mut steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].into_iter();
+    let step = steps.find(|s| reach / s <= 5.0).unwrap_or(1.0);
+    let all = (-8..=8).map(|i| 1.0 + f64::from(i) * step);
+    all.filter(|t| (low..=high).contains(t)).collect()
 }
 
 fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
     let verdict = verdict(row, min_effect);
     let axis_percent = |v: f64| percent(axis.at(v));
     let (from, to) = (axis.at(1.0 / (1.0 + min_effect)), axis.at(1.0 + min_effect));
-    let spoken = format!(
-        "{} {}: {verdict}",
-        ratio(row.comparison.ratio.median),
-        interval(&deciding(row))
-    );
+    let median = ratio(row.comparison.ratio.median);
+    let spoken = format!("{median} {}: {verdict}", interval(&deciding(row)));
     markup! {
         div.row.(class(row.comparison.verdict)) {
             span.name { (row.metric.label()) }
@@ -83,7 +67,7 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
                 }
                 circle cx=(axis_percent(row.comparison.ratio.median)) cy="10" r="5" {}
             }
-            span.time { b { (ratio(row.comparison.ratio.median)) } " " (verdict) }
+            span.time { b { (median) } " " (verdict) }
         }
     }
 }
@@ -102,21 +86,17 @@ pub fn deciding(row: &Compared) -> Estimate {
 pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let cost = row.comparison.ratio.median;
     // A rate is the inverse of its cost.
-    let times = if row.metric.better() == Better::Higher {
-        1.0 / cost
-    } else {
-        cost
+    let times = match row.metric.better() {
+        Better::Higher => 1.0 / cost,
+        _ => cost,
     };
     match row.comparison.verdict {
         Verdict::Slower | Verdict::Faster if times > 2.0 => {
             format!("{} times as high", factor(times))
         }
         Verdict::Slower | Verdict::Faster => {
-            format!(
-                "{} {}",
-                number::percent((times - 1.0).abs()),
-                if times > 1.0 { "higher" } else { "lower" }
-            )
+            let direction = if times > 1.0 { "higher" } else { "lower" };
+            format!("{} {direction}", number::percent((times - 1.0).abs()))
         }
         Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),

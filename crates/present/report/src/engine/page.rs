@@ -1,10 +1,9 @@
 //! A report as one self-contained page: no script, no font, no image, no request to anywhere. Pictures are SVG whose
 //! horizontal places are percentages, so that they follow the width of the page while their text keeps its size.
 
-use super::prose::{parts, with_lines};
 use super::table::{Cell, Column, Row, Table, Tone};
-use super::{Block, Figure, MAX_ADVICE, NoticeKind, Report, Section, Tile, advice_text};
-use crate::text::{printable, when};
+use super::{Block, Figure, NoticeKind, Report, Section, Tile};
+use crate::text::{only_if, parts, printable, when, with_lines};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -65,12 +64,6 @@ impl Report<'_> {
     }
 
     fn body(&self) -> Markup {
-        let advice: Vec<String> = self
-            .advice
-            .iter()
-            .take(MAX_ADVICE)
-            .map(advice_text)
-            .collect();
         let class = |kind| {
             if kind == NoticeKind::Note {
                 "effects"
@@ -78,13 +71,11 @@ impl Report<'_> {
                 "warnings"
             }
         };
-        let notes = self
+        let mut notes = self
             .notices
             .iter()
-            .filter(|notice| !notice.items.is_empty());
-        let notes: Vec<_> = notes
-            .map(|notice| (notice.title, class(notice.kind), &notice.items))
-            .collect();
+            .filter(|notice| !notice.items.is_empty())
+            .peekable();
         html! {
             header {
                 @if !self.answer.is_empty() { p.kicker { (prose(&self.title)) } }
@@ -93,9 +84,9 @@ impl Report<'_> {
                 @for command in &self.next { p.next { "Next: " code { (command) } } }
             }
             @if !self.tiles.is_empty() { div.tiles { @for one in &self.tiles { (tile(one)) } } }
-            (list("Advice", "advice", &advice))
+            (list("Advice", "advice", &self.advice_texts()))
             @for section in &self.sections { (self.section(section)) }
-            @if !notes.is_empty() { div.notices { @for (title, class, items) in notes { (list(title, class, items)) } } }
+            @if notes.peek().is_some() { div.notices { @for one in notes { (list(one.title, class(one.kind), &one.items)) } } }
             @for (i, text) in self.method.iter().enumerate() { p.method { @if i == 0 { b { "Method. " } } (prose(text)) } }
         }
     }
@@ -242,8 +233,8 @@ fn class(column: &Column, cell: &Cell) -> Option<String> {
         Tone::Soft => "open",
     };
     let classes = [
-        if column.figures { "number" } else { "" },
-        if cell.strong { "median" } else { "" },
+        only_if(column.figures, "number"),
+        only_if(cell.strong, "median"),
         tone,
     ];
     let classes: Vec<&str> = classes

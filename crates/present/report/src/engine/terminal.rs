@@ -1,10 +1,11 @@
 //! A report for a terminal: no line is wider than it, nothing in it obeys what a guest sends.
 
 use super::table::{Cell, Column, Row, Table, Tone};
-use super::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
+use super::{Block, Figure, Notice, NoticeKind, Report, Section};
 use crate::Style;
 use crate::text::{
-    Paint, cell as broken, columns, command_lines, fit, plain, section as listed, wrapped,
+    Joined, Paint, cell as broken, columns, command_lines, fit, only_if, plain, section as listed,
+    wrapped,
 };
 
 impl Report<'_> {
@@ -29,19 +30,8 @@ impl Report<'_> {
                 "  ",
             );
         }
-        let advice: Vec<String> = self
-            .advice
-            .iter()
-            .take(MAX_ADVICE)
-            .map(advice_text)
-            .collect();
-        listed(
-            &mut out,
-            &page.paint.with("1;36", "Advice"),
-            &advice,
-            "→ ",
-            width,
-        );
+        let advice = page.paint.with("1;36", "Advice");
+        listed(&mut out, &advice, &self.advice_texts(), "→ ", width);
         self.sections
             .iter()
             .for_each(|section| out += &page.section(section));
@@ -262,7 +252,7 @@ fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fi
                 line.to_owned()
             }
         };
-        out += if from > 1 { "\n" } else { "" };
+        out += only_if(from > 1, "\n");
         out.extend(lines.lines().map(|line| cut(line) + "\n"));
         from = to;
     }
@@ -328,11 +318,7 @@ impl<'a> Measured<'a> {
 
     fn text(&self, cell: &Cell, short: bool) -> String {
         let text = cell.short.as_ref().filter(|_| short).unwrap_or(&cell.text);
-        let indent = if self.indented && !text.is_empty() {
-            "  "
-        } else {
-            ""
-        };
+        let indent = only_if(self.indented && !text.is_empty(), "  ");
         format!("{indent}{}", plain(text))
     }
 }
@@ -460,11 +446,7 @@ impl<'a> Layout<'a> {
                             broken(text.trim_start(), width - 2).replace('\n', "\n  ")
                         )
                     }
-                    false => text
-                        .lines()
-                        .map(|line| broken(line, *width))
-                        .collect::<Vec<_>>()
-                        .join("\n"),
+                    false => text.lines().map(|line| broken(line, *width)).joined("\n"),
                 };
                 (cell, lines.lines().map(|line| fit(line, *width)).collect())
             })
@@ -499,12 +481,7 @@ impl<'a> Layout<'a> {
 
 /// A column's head; it may have several lines.
 fn head(column: &Column) -> String {
-    column
-        .name
-        .lines()
-        .map(plain)
-        .collect::<Vec<_>>()
-        .join("\n")
+    column.name.lines().map(plain).joined("\n")
 }
 
 fn painted(cell: &Cell, text: &str, paint: Paint) -> String {

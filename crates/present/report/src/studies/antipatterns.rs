@@ -1,8 +1,8 @@
 //! `guest-antipatterns`: what each antipattern of guest kernels costs, and its fix.
 
-use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table};
+use crate::engine::{Cell, Notice, Origin, Report, Section, Table, figures, words};
 use crate::number::{NONE, nanoseconds, range, ratio};
-use crate::text::when;
+use crate::text::{Joined, only_if, when};
 use crate::view;
 use crate::view::verdict::paired_median;
 use crate::view::{host, origin};
@@ -22,12 +22,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a AntipatternFindings) -
             command: shell_line(&manifest.command),
             ..origin(recording)
         },
-        answer: findings
-            .machines
-            .iter()
-            .filter_map(answer)
-            .collect::<Vec<_>>()
-            .join(" "),
+        answer: findings.machines.iter().filter_map(answer).joined(" "),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],
@@ -54,15 +49,15 @@ fn answer(machine: &MachineAntipatterns) -> Option<String> {
 
 fn section(machine: &MachineAntipatterns) -> Section<'_> {
     let columns = vec![
-        Column::words("antipattern, → fix").cut(36, 16),
-        Column::figures("time each"),
-        Column::figures("exits each").spare(2),
-        Column::figures("paired ratio"),
-        Column::figures("95 % CI").spare(1),
+        words("antipattern, → fix").cut(36, 16),
+        figures("time each"),
+        figures("exits each").spare(2),
+        figures("paired ratio"),
+        figures("95 % CI").spare(1),
     ];
     let mut table = Table::new(format!("Antipatterns on {}", machine.machine), columns);
     for row in &machine.rows {
-        let mark = if row.emulated { " ‡" } else { "" };
+        let mark = only_if(row.emulated, " ‡");
         table.first(vec![
             format!("{}{mark}", row.antipattern.label(false)).into(),
             time(row.before.as_ref()).into(),
@@ -80,10 +75,7 @@ fn section(machine: &MachineAntipatterns) -> Section<'_> {
             exits(row.after.as_ref()),
         ]);
     }
-    Section::new(
-        machine.machine.as_str(),
-        vec![Block::Table(table.notes(notes(machine)))],
-    )
+    Section::new(machine.machine.as_str(), [table.notes(notes(machine))])
 }
 
 fn time(form: Option<&AntipatternForm>) -> String {

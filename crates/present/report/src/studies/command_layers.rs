@@ -1,8 +1,9 @@
 //! Requests of a command's guests to their disks, and packets of their network cards, beside the cost of the command.
 
-use super::layers::{self, words};
-use crate::engine::{Block, Column, Section, Table};
+use super::layers::{self, sentences};
+use crate::engine::{Block, Section, Table, figures, words};
 use crate::number::{bytes, count, nanoseconds, percent, value};
+use crate::text::only_if;
 use vmtax_model::{
     CommandLayers, DeviceClass, DeviceUse, ExecFindings, KindUse, LayerColumn, Metric, Unit,
     UsedKinds,
@@ -38,8 +39,7 @@ fn device<'a>(used: &DeviceUse, exec: &ExecFindings) -> Section<'a> {
     let title = format!("{what} on {} (one more run, traced)", used.machine);
     let table = (!used.kinds.all().is_empty()).then(|| Block::Table(table(used, &title)));
     let sentence = Block::Text(sentence(used, exec));
-    let blocks = table.into_iter().chain([sentence]).collect();
-    Section::new(title, blocks)
+    Section::new(title, table.into_iter().chain([sentence]))
 }
 
 /// Returns a sentence on the part of the command's time in which requests were in flight.
@@ -78,14 +78,13 @@ fn took(used: &DeviceUse, exec: &ExecFindings) -> String {
         .map_or(String::new(), |spread| {
             format!(", the untraced ones {} (median)", seconds(spread.median))
         });
-    let part = if used.observed_s < used.wall_s {
+    let part = only_if(
+        used.observed_s < used.wall_s,
         format!(
             " Its first {} alone were observed: then the buffers for events were full.",
             seconds(used.observed_s)
-        )
-    } else {
-        String::new()
-    };
+        ),
+    );
     format!("This run took {}{untraced}.{part}", seconds(used.wall_s))
 }
 
@@ -95,16 +94,16 @@ fn seconds(s: f64) -> String {
 
 /// Returns the number of packets followed, how they were batched, and the accuracy.
 fn quality(column: &LayerColumn, used: &KindUse) -> String {
-    let corrected = words::corrected(column).map_or(String::new(), |text| {
+    let corrected = sentences::corrected(column).map_or(String::new(), |text| {
         format!(" Corrected for tracing: {text}.")
     });
     format!(
         "{}, {}: {}.{} Clock error: {}.{corrected}",
         column.machine,
         used.kind.label(),
-        words::matched(column, 1),
-        words::batches(used.batching.as_deref().unwrap_or_default()),
-        words::clock(column)
+        sentences::matched(column, 1),
+        sentences::batches(used.batching.as_deref().unwrap_or_default()),
+        sentences::clock(column)
     )
 }
 
@@ -112,32 +111,30 @@ fn table(used: &DeviceUse, title: &str) -> Table {
     let is_disk = matches!(used.kinds, UsedKinds::Kinds(_));
     let number = if is_disk { "requests" } else { "packets" };
     let table = Table::of(title, used.kinds.all())
-        .column(Column::words(""), |kind| kind.kind.label())
-        .column(Column::figures(number), |kind| count(kind.count.number()))
-        .column(Column::figures("bytes").spare(4), |kind| bytes(kind.bytes));
+        .column(words(""), |kind| kind.kind.label())
+        .column(figures(number), |kind| count(kind.count.number()))
+        .column(figures("bytes").spare(4), |kind| bytes(kind.bytes));
     let p50 = |kind: &&KindUse| nanoseconds(kind.time.p50_ns);
     let (table, notes) = if is_disk {
         let table = table
-            .column(Column::figures("each").spare(1), |kind| sizes(kind))
-            .column(Column::figures("p50"), p50);
+            .column(figures("each").spare(1), |kind| sizes(kind))
+            .column(figures("p50"), p50);
         (table, Vec::new())
     } else {
         let table = table
-            .column(Column::figures("mean"), |kind| {
-                nanoseconds(kind.time.mean_ns)
-            })
-            .column(Column::figures("p50").spare(1), p50);
+            .column(figures("mean"), |kind| nanoseconds(kind.time.mean_ns))
+            .column(figures("p50").spare(1), p50);
         let note = "Transmitted: from the guest's stack to QEMU's backend; received: from there to the guest's stack.";
         (table, vec![note.to_owned()])
     };
     table
-        .column(Column::figures("p99").spare(3), |kind| {
+        .column(figures("p99").spare(3), |kind| {
             nanoseconds(kind.time.p99_ns)
         })
-        .column(Column::figures("longest").spare(2), |kind| {
+        .column(figures("longest").spare(2), |kind| {
             nanoseconds(kind.time.max_ns)
         })
-        .column(Column::figures("matched"), |kind| count(kind.followed))
+        .column(figures("matched"), |kind| count(kind.followed))
         .done()
         .notes(notes)
 }

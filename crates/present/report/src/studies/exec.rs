@@ -3,11 +3,11 @@
 use super::metric_rows;
 use super::{command_layers, overhead};
 use crate::ReportError;
-use crate::charts::parts::{NEGLIGIBLE_S, Parts, seconds};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
+use crate::charts::bars::{NEGLIGIBLE_S, Parts, seconds};
+use crate::engine::{Block, Cell, Figure, Notice, Report, Section, Table, figures, words};
 use crate::json::json as document;
 use crate::number::{counted, difference, percent, ratio, value};
-use crate::text::fit;
+use crate::text::{Joined, fit, only_if};
 use crate::view::verdict::paired_median;
 use crate::view::{self, origin};
 use serde::Serialize;
@@ -30,10 +30,7 @@ pub fn report<'a>(
         .breakdowns
         .iter()
         .map(|breakdown| section(breakdown, &recording.plan));
-    let about = about(&recording.plan, findings)
-        .into_iter()
-        .map(Block::Text)
-        .collect();
+    let about = about(&recording.plan, findings).map(Block::Text);
     let requests = layers.map_or(Vec::new(), |layers| {
         command_layers::sections(layers, findings)
     });
@@ -44,7 +41,9 @@ pub fn report<'a>(
             .into_iter()
             .chain(of_packets.map(|packets| &packets.layers))
     };
-    let mut missing: Vec<String> = traced().flat_map(super::layers::words::missing).collect();
+    let mut missing: Vec<String> = traced()
+        .flat_map(super::layers::sentences::missing)
+        .collect();
     let mut known = BTreeSet::new();
     missing.retain(|text| known.insert(text.clone()));
     let advice = overheads
@@ -208,11 +207,8 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
                 .overhead
                 .map_or(String::new(), |overhead| match overhead.ratio.interval {
                     Some(_) => {
-                        let open = if overhead.verdict == Verdict::Inconclusive {
-                            ", inconclusive"
-                        } else {
-                            ""
-                        };
+                        let open =
+                            only_if(overhead.verdict == Verdict::Inconclusive, ", inconclusive");
                         format!("{native}, {}{open}", paired_median(&overhead.ratio))
                     }
                     None => {
@@ -335,13 +331,7 @@ fn sorted(breakdown: &Breakdown) -> Vec<&PartRow> {
 
 /// Returns the exit status of the command.
 fn ended(findings: &ExecFindings) -> String {
-    let words = |statuses: &[i32]| {
-        statuses
-            .iter()
-            .map(|s| status(*s))
-            .collect::<Vec<_>>()
-            .join(" or ")
-    };
+    let words = |statuses: &[i32]| statuses.iter().map(|s| status(*s)).joined(" or ");
     let (ran, not): (Vec<&Statuses>, Vec<_>) = findings
         .statuses
         .iter()
@@ -417,14 +407,14 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
         .native_s
         .map(|native| breakdown.machine_s - native);
     let mut columns = vec![
-        Column::words(unit(plan)).broken(20, 12),
-        Column::figures(breakdown.machine.as_str()),
+        words(unit(plan)).broken(20, 12),
+        figures(breakdown.machine.as_str()),
     ];
     if whole.is_some() {
         columns.extend([
-            Column::figures("native").spare(2),
-            Column::figures("difference"),
-            Column::figures("% of difference").spare(1),
+            figures("native").spare(2),
+            figures("difference"),
+            figures("% of difference").spare(1),
         ]);
     }
     let line = |label: &str, native: Option<f64>, machine: f64| {
@@ -478,7 +468,7 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
             rows,
         })
     };
-    Section::new(title, vec![Block::Figure(figure)])
+    Section::new(title, [figure])
 }
 
 /// Returns the meaning of the seconds: wall time, times the number of CPUs.
@@ -490,22 +480,19 @@ fn unit(plan: &Plan) -> String {
 }
 
 /// Returns a description of the guests' root file system.
-fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
-    let mut all = Vec::new();
+fn about(plan: &Plan, findings: &ExecFindings) -> Option<String> {
     let layer = match plan.command().and_then(|command| command.scratch_mib) {
         Some(mib) => format!("on the scratch disk ({mib} MiB)"),
         None => "in the guest's memory".to_owned(),
     };
-    all.extend(findings.root.as_ref().map(|root| {
-        // Of a line of /proc/mounts: source, folder, type, options.
-        let options = root.mount.split(' ').nth(3).unwrap_or_default();
-        format!(
-            "The guests' root file system is an overlayfs: its lower layer is the host's files over {}, read-only ({options}); its upper layer is \
+    let root = findings.root.as_ref()?;
+    // Of a line of /proc/mounts: source, folder, type, options.
+    let options = root.mount.split(' ').nth(3).unwrap_or_default();
+    Some(format!(
+        "The guests' root file system is an overlayfs: its lower layer is the host's files over {}, read-only ({options}); its upper layer is \
              {layer}. Reads of the host's files go through the share, writes to the upper layer.",
-            root.method
-        )
-    }));
-    all
+        root.method
+    ))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `exits`: what one VM exit of each kind costs.
 
-use crate::charts::marks::{self, Mark, Marks};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
+use crate::charts::distributions::{MARKS_CAPTION, Mark, Marks};
+use crate::engine::{Cell, Figure, Notice, Origin, Report, Section, Table, figures, words};
 use crate::number::{count, nanoseconds};
 use crate::text::when;
 use crate::view::{self, not_observed};
@@ -112,13 +112,13 @@ fn section(machine: &MachineExits) -> Section<'_> {
     let figure = Figure {
         caption: format!(
             "{} The rows \"no exit\" are two rdtsc alone and not subtracted.",
-            marks::CAPTION
+            MARKS_CAPTION
         ),
         table: Some(table(machine, &title)),
         below: true,
         ..Figure::new(Marks(marks.collect()))
     };
-    Section::new(title, vec![Block::Figure(figure)])
+    Section::new(title, [figure])
 }
 
 fn label(kind: &ExitKind) -> String {
@@ -133,16 +133,16 @@ fn label(kind: &ExitKind) -> String {
 fn table(machine: &MachineExits, title: &str) -> Table {
     let time = |of: fn(&Summary) -> f64| move |kind: &&ExitKind| nanoseconds(of(&kind.time));
     Table::of(format!("Exits of {title}"), all(machine))
-        .column(Column::words("exit").broken(20, 10), |kind| label(kind))
-        .column(Column::figures("n"), |kind| count(kind.time.n))
-        .column(Column::figures("min").spare(1), time(|t| t.min_ns))
-        .column(Column::figures("p50"), |kind| {
+        .column(words("exit").broken(20, 10), |kind| label(kind))
+        .column(figures("n"), |kind| count(kind.time.n))
+        .column(figures("min").spare(1), time(|t| t.min_ns))
+        .column(figures("p50"), |kind| {
             Cell::strong(nanoseconds(kind.time.p50_ns))
         })
-        .column(Column::figures("p90").spare(2), time(|t| t.p90_ns))
-        .column(Column::figures("p99"), time(|t| t.p99_ns))
-        .column(Column::figures("max").spare(2), time(|t| t.max_ns))
-        .column(Column::figures("mean").spare(3), time(|t| t.mean_ns))
+        .column(figures("p90").spare(2), time(|t| t.p90_ns))
+        .column(figures("p99"), time(|t| t.p99_ns))
+        .column(figures("max").spare(2), time(|t| t.max_ns))
+        .column(figures("mean").spare(3), time(|t| t.mean_ns))
         .done()
         .notes(notes(machine))
 }

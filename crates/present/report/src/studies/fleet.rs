@@ -1,8 +1,9 @@
 //! `fleet`: which hosts are outliers among those of their class, and which facts explain it.
 
 use crate::charts::hosts::{CAPTION, Hosts, Lane, MAX_LANES};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tone};
+use crate::engine::{Block, Cell, Figure, Notice, Origin, Report, Section, Table, Tone, figures, words};
 use crate::number::{NONE, count, counted, percent, ratio};
+use crate::text::{Joined, only_if};
 use crate::view::verdict::{interval, p_value};
 use vmtax_model::{
     Estimate, FLEET_LEVEL, FactEffect, FactValue, FleetFindings, HostRow, HostVerdict,
@@ -80,12 +81,7 @@ fn others(found: &FleetFindings) -> &'static str {
 /// "a, b, c and 2 more".
 fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = hosts.collect();
-    let first = all
-        .iter()
-        .take(NAMED)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
+    let first = all.iter().take(NAMED).copied().joined(", ");
     match all.len().saturating_sub(NAMED) {
         0 => first,
         more => format!("{first} and {more} more"),
@@ -170,11 +166,7 @@ fn cause_text(found: &FleetFindings, cause: &FactEffect) -> String {
     let range =
         share_interval(&cause.explained).map_or(String::new(), |text| format!(", 95 % CI {text}"));
     let named = value(cause).map_or(String::new(), |value| format!(" {}", shown(&value.value)));
-    let what = if found.has_outliers() {
-        ""
-    } else {
-        " of what hosts differ by"
-    };
+    let what = only_if(!found.has_outliers(), " of what hosts differ by");
     let same = match &cause.same_as[..] {
         [] => String::new(),
         same => format!(
@@ -224,8 +216,7 @@ fn next(found: &FleetFindings, dataset: &str) -> Vec<String> {
             .iter()
             .chain([fact])
             .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(",");
+            .joined(",");
         format!(
             "vmtax fleet {dataset} {}",
             shell_line(&["--class".to_owned(), facts])
@@ -264,27 +255,19 @@ fn hosts(found: &FleetFindings) -> Option<Section<'_>> {
         found.hosts.len().min(FURTHEST)
     };
     let table = Table::of("Hosts", found.hosts.iter().take(listed))
-        .column(Column::words("host").cut(24, 12), |host| {
+        .column(words("host").cut(24, 12), |host| {
             Cell::strong(host.host.as_str())
         })
-        .column(Column::words("class").cut(28, 10).spare(2), |host| {
+        .column(words("class").cut(28, 10).spare(2), |host| {
             found.classes[host.class].name.as_str()
         })
-        .column(Column::figures("runs").spare(1), |host| {
-            host.runs.to_string()
-        })
-        .column(Column::figures("cost"), |host| ratio(host.ratio.median))
-        .column(Column::figures("95 % CI").spare(3), |host| {
-            interval(&host.ratio)
-        })
-        .column(Column::figures("p"), |host| p_value(host.p))
-        .column(Column::words("result"), |host| verdict(host.verdict));
+        .column(figures("runs").spare(1), |host| host.runs.to_string())
+        .column(figures("cost"), |host| ratio(host.ratio.median))
+        .column(figures("95 % CI").spare(3), |host| interval(&host.ratio))
+        .column(figures("p"), |host| p_value(host.p))
+        .column(words("result"), |host| verdict(host.verdict));
     let hidden = found.classes.len().saturating_sub(MAX_LANES);
-    let hidden = if hidden > 0 {
-        format!(" {hidden} more classes are not drawn.")
-    } else {
-        String::new()
-    };
+    let hidden = only_if(hidden > 0, format!(" {hidden} more classes are not drawn."));
     let names: Vec<&str> = found
         .classes
         .iter()
@@ -335,20 +318,17 @@ fn metrics(found: &FleetFindings) -> Option<Section<'_>> {
         "Hosts that are outliers in single metrics",
         &found.metric_outliers,
     )
-    .column(Column::words("host").cut(24, 12), |o| {
+    .column(words("host").cut(24, 12), |o| {
         found.hosts[o.host].host.as_str()
     })
-    .column(Column::words("metric").cut(24, 12), |o| {
-        o.series.metric.as_str()
-    })
-    .column(Column::words("machine").cut(12, 6).spare(1), place)
-    .column(Column::figures("cost"), |o| ratio(o.ratio.median))
-    .column(Column::figures("95 % CI").spare(2), |o| interval(&o.ratio))
-    .column(Column::figures("p"), |o| p_value(o.p))
-    .column(Column::words("result"), |o| verdict(o.verdict));
+    .column(words("metric").cut(24, 12), |o| o.series.metric.as_str())
+    .column(words("machine").cut(12, 6).spare(1), place)
+    .column(figures("cost"), |o| ratio(o.ratio.median))
+    .column(figures("95 % CI").spare(2), |o| interval(&o.ratio))
+    .column(figures("p"), |o| p_value(o.p))
+    .column(words("result"), |o| verdict(o.verdict));
     let table = table.done().most(MOST);
-    (!found.metric_outliers.is_empty())
-        .then(|| Section::new("Outliers in single metrics", vec![Block::Table(table)]))
+    (!found.metric_outliers.is_empty()).then(|| Section::new("Outliers in single metrics", [table]))
 }
 
 fn facts(found: &FleetFindings) -> Option<Section<'_>> {
@@ -359,29 +339,27 @@ fn facts(found: &FleetFindings) -> Option<Section<'_>> {
         "what hosts differ by"
     };
     let table = Table::of("Facts", &found.facts)
-        .column(Column::words("fact").cut(28, 14), |fact| {
+        .column(words("fact").cut(28, 14), |fact| {
             match fact.p <= FLEET_LEVEL {
                 true => Cell::strong(fact.fact.as_str()),
                 false => Cell::from(fact.fact.as_str()).tone(Tone::Soft),
             }
         })
-        .column(Column::figures("explains"), |fact| {
-            percent(fact.explained.median)
-        })
-        .column(Column::figures("95 % CI").spare(2), |fact| {
+        .column(figures("explains"), |fact| percent(fact.explained.median))
+        .column(figures("95 % CI").spare(2), |fact| {
             share_interval(&fact.explained).unwrap_or_else(|| NONE.to_owned())
         })
-        .column(Column::figures("p"), |fact| p_value(fact.p))
-        .column(Column::words("value").cut(24, 10), |fact| {
+        .column(figures("p"), |fact| p_value(fact.p))
+        .column(words("value").cut(24, 10), |fact| {
             value(fact).map_or(NONE, |value| shown(&value.value))
         })
-        .column(Column::figures("hosts").spare(1), |fact| {
+        .column(figures("hosts").spare(1), |fact| {
             value(fact).map_or(0, |value| value.hosts).to_string()
         })
-        .column(Column::figures("outliers").spare(3), |fact| {
+        .column(figures("outliers").spare(3), |fact| {
             value(fact).map_or(0, |value| value.outliers).to_string()
         })
-        .column(Column::figures("cost of value").spare(1), |fact| {
+        .column(figures("cost of value").spare(1), |fact| {
             value(fact)
                 .and_then(|value| value.ratio)
                 .map_or_else(|| NONE.to_owned(), |r| ratio(r.median))
@@ -407,6 +385,6 @@ fn facts(found: &FleetFindings) -> Option<Section<'_>> {
     });
     Some(Section::new(
         format!("Facts that explain {what}"),
-        chart.into_iter().chain([table]).collect(),
+        chart.into_iter().chain([table]),
     ))
 }

@@ -1,9 +1,11 @@
 //! `scale`: which costs grow with a size, by which growth law, and what one more costs.
 
 use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
-use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section, Table, Tile};
+use crate::engine::{
+    Block, Cell, Figure, Filled, Notice, Report, Section, Table, Tile, figures, words,
+};
 use crate::number::{NONE, count, counted, duration, nanoseconds, percent, range, ratio};
-use crate::text::when;
+use crate::text::{Joined, only_if, when};
 use crate::view::{self, host, origin};
 use vmtax_model::{
     Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, NoLaw, SizeRange,
@@ -36,11 +38,7 @@ fn ends(i: &Interval) -> String {
 }
 
 fn signed(ns: f64) -> String {
-    format!(
-        "{}{}",
-        if ns < 0.0 { "−" } else { "" },
-        nanoseconds(ns.abs())
-    )
+    format!("{}{}", only_if(ns < 0.0, "−"), nanoseconds(ns.abs()))
 }
 
 /// The top step's cost over the bottom step's: "×13.1".
@@ -200,7 +198,7 @@ fn rounds(findings: &GrowthFindings) -> String {
 /// Steps without a value, each with its reason.
 fn missing(findings: &GrowthFindings) -> Vec<String> {
     let one = |m: &MissingStep| {
-        let gap = if m.variant.is_empty() { "" } else { ", " };
+        let gap = only_if(!m.variant.is_empty(), ", ");
         format!(
             "{}={} on {}{gap}{}: {}",
             findings.option, m.size, m.machine, m.variant, m.reason
@@ -211,12 +209,7 @@ fn missing(findings: &GrowthFindings) -> Vec<String> {
 
 /// Returns the sizes that the range's budget left out; `None` if it left none out.
 pub fn left_out(range: &SizeRange) -> Option<String> {
-    let sizes = range
-        .left_out
-        .iter()
-        .map(|size| count(*size))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let sizes = range.left_out.iter().map(|size| count(*size)).joined(", ");
     let budget = range
         .budget_s
         .filter(|_| !sizes.is_empty())
@@ -272,11 +265,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         } else {
             sections(recording, findings)
         },
-        method: if empty {
-            Vec::new()
-        } else {
-            vec![findings.method.clone()]
-        },
+        method: only_if(!empty, vec![findings.method.clone()]),
         ..Report::default()
     }
 }
@@ -293,7 +282,7 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
             None => metrics.push((growth.metric, vec![curve])),
         }
     }
-    let wide = if metrics.len() < 3 { "wide" } else { "" };
+    let wide = only_if(metrics.len() < 3, "wide");
     let figures = metrics.into_iter().map(|(metric, growths)| Figure {
         title: format!(
             "{} ({metric})",
@@ -311,19 +300,16 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
          law, its band the 95 % CI.",
         findings.option
     );
-    let every = Block::Folded(
-        "Every size".to_owned(),
-        vec![Block::Table(steps(recording, findings))],
-    );
+    let every = Block::folded("Every size", [steps(recording, findings)]);
     let own = vec![
         Section::detail(
             "Growth curves",
-            vec![Block::Text(intro), Block::Figures(wide, figures.collect())],
+            [Block::Text(intro), Block::Figures(wide, figures.collect())],
         ),
-        Section::new("Growth laws", vec![Block::Table(laws(recording, findings))]),
+        Section::new("Growth laws", [laws(recording, findings)]),
         Section::new(
             "Cost by size, medians over rounds",
-            vec![Block::Table(by_size(recording, findings)), every],
+            [Block::Table(by_size(recording, findings)), every],
         ),
     ];
     own.into_iter().chain(view::facts(recording, &[])).collect()
@@ -350,10 +336,10 @@ fn costs<'a, R>(
     growth: impl Fn(&R) -> &'a Growth,
 ) -> Filled<R> {
     Table::of(label, items)
-        .column(Column::words("cost of").cut(24, 14), |item| {
+        .column(words("cost of").cut(24, 14), |item| {
             cost_label(growth(item))
         })
-        .column(Column::words("where").cut(12, 4), |item| {
+        .column(words("where").cut(12, 4), |item| {
             Cell::key(class(recording, growth(item)), machine_label(growth(item)))
         })
 }
@@ -370,25 +356,21 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
         &findings.growths,
         |growth| growth,
     )
-    .column(Column::words("growth law"), |growth| {
+    .column(words("growth law"), |growth| {
         Cell::strong(law_label(growth))
     })
-    .column(Column::figures("exponent").spare(6), |growth| {
+    .column(figures("exponent").spare(6), |growth| {
         growth.exponent.map_or(NONE.to_owned(), |e| {
             format!("{:.1} to {:.1}", e.low, e.high)
         })
     })
-    .column(Column::figures("one more").spare(4), step)
-    .column(Column::figures("95 % CI").spare(3), |growth| {
-        one_more_range(growth)
-    })
+    .column(figures("one more").spare(4), step)
+    .column(figures("95 % CI").spare(3), |growth| one_more_range(growth))
     .column(
-        Column::figures("last/first, paired").broken(11, 2).spare(2),
+        figures("last/first, paired").broken(11, 2).spare(2),
         |growth| change(growth),
     )
-    .column(Column::figures("p").spare(1), |growth| {
-        format!("{:.3}", growth.p)
-    })
+    .column(figures("p").spare(1), |growth| format!("{:.3}", growth.p))
     .done()
 }
 
@@ -420,7 +402,7 @@ fn by_size(recording: &Recording, findings: &GrowthFindings) -> Table {
     let sizes = sizes
         .iter()
         .enumerate()
-        .map(|(i, size)| (i, Column::figures(count(*size)).spare(spare(i))));
+        .map(|(i, size)| (i, figures(count(*size)).spare(spare(i))));
     let cost = |growth: &Growth, i: usize| growth.steps.get(i).map_or(String::new(), cost);
     sizes
         .fold(named, |table, (i, column)| {
@@ -441,14 +423,12 @@ fn steps(recording: &Recording, findings: &GrowthFindings) -> Table {
         steps,
         |(growth, _)| growth,
     )
-    .column(Column::figures(findings.option.as_str()), |(_, step)| {
+    .column(figures(findings.option.as_str()), |(_, step)| {
         count(step.size)
     })
-    .column(Column::figures("rounds"), |(_, step)| {
-        step.rounds.len().to_string()
-    })
-    .column(Column::figures("median"), |(_, step)| cost(step))
-    .column(Column::figures("95 % CI"), |(_, step)| {
+    .column(figures("rounds"), |(_, step)| step.rounds.len().to_string())
+    .column(figures("median"), |(_, step)| cost(step))
+    .column(figures("95 % CI"), |(_, step)| {
         step.ns
             .and_then(|e| e.interval)
             .map_or(NONE.to_owned(), interval)

@@ -1,9 +1,11 @@
 //! `history`: a metric over the runs, and where it changed.
 
 use crate::charts::series::{Series, change_label, extent, run_label, runs, series_label};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
+use crate::engine::{
+    Block, Cell, Figure, Notice, Origin, Report, Section, Table, Tile, figures, words,
+};
 use crate::number::{NONE, counted, value};
-use crate::text::when;
+use crate::text::{Joined, only_if, when};
 use std::collections::BTreeMap;
 use vmtax_analysis::FEWEST_RUNS;
 use vmtax_model::{
@@ -52,7 +54,7 @@ pub fn report<'a>(
     let more = findings.series.len().saturating_sub(DRAWN);
     let more = (more > 0)
         .then(|| format!("{more} more series: -o FILE plots all, --machine one machine's."));
-    let more = more.map(|text| Section::new("", vec![Block::Text(text)]));
+    let more = more.map(|text| Section::new("", [Block::Text(text)]));
     let intro = "Each dot is the median over one run's rounds, its stroke the 95 % interval; runs from left to right in order \
                  of time. A dashed line is a change, a level line the median between changes; a ring is a run whose \
                  recording is gone.";
@@ -126,7 +128,7 @@ fn section<'a>(
     at: usize,
 ) -> Section<'a> {
     let conditions = conditions(series, &findings.series);
-    let gap = if conditions.is_empty() { "" } else { ": " };
+    let gap = only_if(!conditions.is_empty(), ": ");
     let unchanged = series.changes.is_empty().then(|| unchanged(series));
     let said = unchanged
         .into_iter()
@@ -139,15 +141,11 @@ fn section<'a>(
             metric: findings.metric,
         })
     };
-    let every = Block::Folded(
-        "Every run".to_owned(),
-        vec![Block::Table(table(series, findings))],
-    );
+    let every = Block::folded("Every run", [table(series, findings)]);
     let blocks = [Block::Figures("wide", vec![figure])]
         .into_iter()
         .chain(said)
-        .chain([every])
-        .collect();
+        .chain([every]);
     Section {
         detail: at >= DRAWN,
         ..Section::new(format!("{}{gap}{conditions}", series_label(series)), blocks)
@@ -157,12 +155,12 @@ fn section<'a>(
 fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
     let unit = findings.metric.unit();
     let columns = vec![
-        Column::words("run").cut(24, 16),
-        Column::words("began").spare(2),
-        Column::figures("rounds"),
-        Column::figures("median"),
-        Column::figures("95 % interval").spare(1),
-        Column::words("changed since the run before").broken(24, 10),
+        words("run").cut(24, 16),
+        words("began").spare(2),
+        figures("rounds"),
+        figures("median"),
+        figures("95 % interval").spare(1),
+        words("changed since the run before").broken(24, 10),
     ];
     let mut table = Table::new(format!("Runs of {}", series_label(series)), columns);
     for (i, f) in series.figures.iter().enumerate() {
@@ -208,22 +206,19 @@ fn others(before: &PastFigure, after: &PastFigure) -> String {
         .filter(|(name, value)| before.facts.get(*name) != Some(value));
     differ
         .map(|(name, value)| format!("{name} {value}"))
-        .collect::<Vec<_>>()
-        .join("; ")
+        .joined("; ")
 }
 
 /// Makes the report of what the history has.
 pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     let table = Table::of("Metrics of the runs", entries)
-        .column(Column::words("metric").cut(20, 14), |e| {
-            e.metric.to_string()
-        })
-        .column(Column::words("machine"), |e| e.machine.to_string())
+        .column(words("metric").cut(20, 14), |e| e.metric.to_string())
+        .column(words("machine"), |e| e.machine.to_string())
         .figures(["runs", "series"], |e| {
             [e.runs, e.series].map(|n| n.to_string())
         })
-        .column(Column::words("first").spare(1), |e| when(&e.first))
-        .column(Column::words("last").spare(2), |e| when(&e.last));
+        .column(words("first").spare(1), |e| when(&e.first))
+        .column(words("last").spare(2), |e| when(&e.last));
     let note = "A series is what was measured under the same conditions: CPUs, variant, size, settings. \
                 `vmtax history METRIC` draws a metric's.";
     let block = match entries.is_empty() {
@@ -289,11 +284,10 @@ fn split(findings: &HistoryFindings) -> Option<String> {
         .iter()
         .map(|s| (s.key.host.as_str(), ()))
         .collect();
-    let cpus = if hosts.len() > 1 {
-        format!(" They are from {} kinds of CPUs.", hosts.len())
-    } else {
-        String::new()
-    };
+    let cpus = only_if(
+        hosts.len() > 1,
+        format!(" They are from {} kinds of CPUs.", hosts.len()),
+    );
     (count > 1).then(|| {
         format!(
             "{count} series: figures of other CPUs, machines, variants, sizes or settings are not compared with each \
@@ -311,11 +305,10 @@ fn unchanged(series: &SeriesFindings) -> String {
             runs(count)
         );
     }
-    let older = if series.searched < count {
-        format!(" in the last {}", runs(series.searched))
-    } else {
-        String::new()
-    };
+    let older = only_if(
+        series.searched < count,
+        format!(" in the last {}", runs(series.searched)),
+    );
     format!("No change shown{older}.")
 }
 
@@ -351,16 +344,12 @@ fn facts(change: &Change, series: &SeriesFindings) -> String {
             .figures
             .get(f.at)
             .map_or(NONE, |figure| figure.run.folder.as_str());
-        let at = if f.at == change.at {
-            String::new()
-        } else {
-            format!(" (from `{run}` on)")
-        };
+        let at = only_if(f.at != change.at, format!(" (from `{run}` on)"));
         format!("{} {} → {}{at}", f.fact, text(&f.before), text(&f.after))
     };
     format!(
         "With it changed: {}.",
-        change.facts.iter().map(one).collect::<Vec<_>>().join("; ")
+        change.facts.iter().map(one).joined("; ")
     )
 }
 

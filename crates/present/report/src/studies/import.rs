@@ -1,8 +1,9 @@
 //! `import`: what traces of other tools say of a VM's exits and requests.
 
 use super::{vm_exits, vm_layers};
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{count, nanoseconds};
+use crate::text::Joined;
 use crate::view::{origin, vm};
 use vmtax_model::{ImportFindings, ImportedFile, JoinedClock, TraceSide};
 use vmtax_recording::Recording;
@@ -32,11 +33,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
         study: "layers",
         title: format!("Imported traces of {name}"),
         basis: [of_vm.map_or_else(Vec::new, vm::basis), files(found)].concat(),
-        answer: parts
-            .iter()
-            .map(|part| part.answer.as_str())
-            .collect::<Vec<_>>()
-            .join(" "),
+        answer: parts.iter().map(|part| part.answer.as_str()).joined(" "),
         next: vec![format!("{} --details", origin.command)],
         notices: vec![Notice::missing("Not observed", missing)],
         method: found.facts.clocks.iter().map(clock).collect(),
@@ -48,9 +45,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
         report.sections.extend(part.sections);
         report.method.extend(part.method);
     }
-    report
-        .sections
-        .push(Section::new("Files", vec![Block::Table(table(found))]));
+    report.sections.push(Section::new("Files", [table(found)]));
     report
 }
 
@@ -82,10 +77,10 @@ fn table(found: &ImportFindings) -> Table {
         }
     };
     Table::of("Files", &found.facts.files)
-        .column(Column::words("file").cut(30, 12), |file| file.file.clone())
-        .column(Column::words("format"), |file| file.format.clone())
-        .column(Column::words("of"), |file| side(file.side))
-        .column(Column::words("clock"), clock)
+        .column(words("file").cut(30, 12), |file| file.file.clone())
+        .column(words("format"), |file| file.format.clone())
+        .column(words("of"), |file| side(file.side))
+        .column(words("clock"), clock)
         .figures(["events", "lost", "not read"], |file| {
             [count(file.events), count(file.lost), count(file.unknown)]
         })

@@ -1,8 +1,9 @@
 //! The reproduction of a published result: how many of its claims are reproduced, before the report of what was measured.
 
 use crate::ReportError;
-use crate::engine::{Block, Cell, Column, Report, Section, Table, Tile, Tone};
+use crate::engine::{Block, Cell, Report, Section, Table, Tile, Tone, words};
 use crate::number::{NONE, counted, nanoseconds, percent, ratio, significant};
+use crate::text::Joined;
 use crate::view;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -53,17 +54,15 @@ fn claims_table(case: &ReproductionFindings, recording: &Recording) -> Table {
         .collect();
     let verdict = |row: &&ClaimRow| Cell::from(word(row.verdict)).tone(tone(row.verdict));
     Table::of("Claims of the published result", &case.rows)
-        .column(Column::words("claim").broken(20, 12), |row| {
-            row.what.as_str()
-        })
-        .column(Column::words("published").broken(12, 8), |row| {
+        .column(words("claim").broken(20, 12), |row| row.what.as_str())
+        .column(words("published").broken(12, 8), |row| {
             row.published.as_str()
         })
-        .column(Column::words("measured").broken(16, 10), |row| {
+        .column(words("measured").broken(16, 10), |row| {
             Cell::strong(measured(row))
         })
-        .column(Column::words("result").broken(14, 10), verdict)
-        .column(Column::words("criterion").broken(20, 10), |row| {
+        .column(words("result").broken(14, 10), verdict)
+        .column(words("criterion").broken(20, 10), |row| {
             let needs = match needed(row) {
                 Some(text) if shared.is_none() => format!("; {text}"),
                 _ => String::new(),
@@ -125,11 +124,7 @@ fn answer(case: &ReproductionFindings) -> String {
             (rows > 0).then(|| format!("{rows} {}", word(verdict)))
         });
     let all = counted(case.rows.len() as u64, "claim");
-    format!(
-        "{}: of {all} {}.",
-        case.name,
-        counts.collect::<Vec<_>>().join(", ")
-    )
+    format!("{}: of {all} {}.", case.name, counts.joined(", "))
 }
 
 /// Returns the number of further rounds that would decide an inconclusive claim, or that more rounds are not likely

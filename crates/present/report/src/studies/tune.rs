@@ -1,8 +1,8 @@
 //! `tune`: which live changes of a running VM helped, and by how much.
 
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
+use crate::engine::{Cell, Column, Notice, Report, Section, Table, Tone, figures, words};
 use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, significant};
-use crate::text::when;
+use crate::text::{Joined, only_if, when};
 use crate::view::verdict::interval;
 use crate::view::{host, origin, vm};
 use vmtax_model::{
@@ -42,11 +42,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
             ),
         ],
         sections: sections(found),
-        method: if found.applied {
-            method(found)
-        } else {
-            Vec::new()
-        },
+        method: only_if(found.applied, method(found)),
         origin,
         ..Report::default()
     }
@@ -156,11 +152,7 @@ fn next(recording: &Recording, found: &TuneFindings) -> Vec<String> {
 }
 
 fn not_tried(remedy: &vmtax_model::NotTried) -> String {
-    let line = if remedy.line.is_empty() {
-        String::new()
-    } else {
-        format!(": `{}`", remedy.line)
-    };
+    let line = only_if(!remedy.line.is_empty(), format!(": `{}`", remedy.line));
     format!("{}: {}{line}", remedy.action, remedy.why)
 }
 
@@ -171,7 +163,7 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
         "Changes to try"
     };
     let is_any = !found.candidates.is_empty();
-    let changes = is_any.then(|| Section::new(title, vec![Block::Table(changes(found))]));
+    let changes = is_any.then(|| Section::new(title, [changes(found)]));
     let moved = before_after("Without vs. with the kept changes", &found.moved);
     changes.into_iter().chain(moved).collect()
 }
@@ -179,12 +171,10 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
 fn changes(found: &TuneFindings) -> Table {
     let action = |row: &TuneRow| row.candidate.change.action.clone();
     let table = Table::of("Changes", &found.candidates)
-        .column(Column::words("change").broken(28, 16), |row| action(row))
-        .column(Column::figures("at most"), |row| {
-            match row.candidate.ceiling {
-                ceiling if ceiling > 0.0 => percent(ceiling),
-                _ => NONE.to_owned(),
-            }
+        .column(words("change").broken(28, 16), |row| action(row))
+        .column(figures("at most"), |row| match row.candidate.ceiling {
+            ceiling if ceiling > 0.0 => percent(ceiling),
+            _ => NONE.to_owned(),
         });
     let table = if found.applied {
         table.columns(measured(), |row| {
@@ -192,9 +182,7 @@ fn changes(found: &TuneFindings) -> Table {
             [screening, confirmation, result(row.verdict, None)]
         })
     } else {
-        table.column(Column::words("settings").broken(24, 16), |row| {
-            settings(row)
-        })
+        table.column(words("settings").broken(24, 16), |row| settings(row))
     };
     let meaning = if found.applied {
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the pairs' ratios, 95 % CI; below ×1 is \
@@ -211,12 +199,8 @@ fn changes(found: &TuneFindings) -> Table {
 
 /// The columns of what was measured of a change.
 pub(super) fn measured() -> [Column; 3] {
-    let ratio = |name| Column::figures(name).broken(14, 12);
-    [
-        ratio("screening"),
-        ratio("confirmation"),
-        Column::words("result"),
-    ]
+    let ratio = |name| figures(name).broken(14, 12);
+    [ratio("screening"), ratio("confirmation"), words("result")]
 }
 
 /// The cells of both measurements of a change, each of so many pairs or rounds (`what`).
@@ -268,13 +252,13 @@ pub(super) fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Opt
         row.comparison.as_ref().map_or(NONE.to_owned(), text)
     };
     let table = Table::of(title, rows)
-        .column(Column::words("metric"), |row| row.name.clone())
-        .column(Column::figures("without"), |row| value(row, row.before))
-        .column(Column::figures("with"), |row| value(row, row.after))
-        .column(Column::figures("ratio"), |row| {
+        .column(words("metric"), |row| row.name.clone())
+        .column(figures("without"), |row| value(row, row.before))
+        .column(figures("with"), |row| value(row, row.after))
+        .column(figures("ratio"), |row| {
             of_comparison(row, |found| number::ratio(found.ratio.median))
         })
-        .column(Column::figures("95 % CI").spare(2), |row| {
+        .column(figures("95 % CI").spare(2), |row| {
             of_comparison(row, |found| interval(&found.ratio))
         })
         .done()
@@ -282,7 +266,7 @@ pub(super) fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Opt
             "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without."
                 .to_owned(),
         ]);
-    (!rows.is_empty()).then(|| Section::new(title, vec![Block::Table(table)]))
+    (!rows.is_empty()).then(|| Section::new(title, [table]))
 }
 
 fn method(found: &TuneFindings) -> Vec<String> {
@@ -319,12 +303,7 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
             .get(*number)
             .map(|candidate| &*candidate.change.action)
     };
-    let actions = plan
-        .changed
-        .iter()
-        .filter_map(action)
-        .collect::<Vec<_>>()
-        .join("; ");
+    let actions = plan.changed.iter().filter_map(action).joined("; ");
     let number = plan.changed.first().map_or(1, |first| first + 1);
     Some(match plan.phase {
         TunePhase::Screening => format!(

@@ -3,9 +3,9 @@
 use super::tune::{
     before_after, gain, measured, none_helped, ratios, result, value as guard_value,
 };
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{NONE, counted, duration, percent, value};
-use crate::text::when;
+use crate::text::{Joined, only_if, when};
 use crate::view::{self, host, origin};
 use std::collections::BTreeMap;
 use vmtax_model::{
@@ -94,7 +94,7 @@ fn from(found: &GuestTuneFindings) -> String {
     let like = found.like.as_ref().map_or(String::new(), |like| {
         format!("twin of {}, disk {}, ", like.source, like.disk)
     });
-    format!("{like}baseline {}", settings.collect::<Vec<_>>().join(", "))
+    format!("{like}baseline {}", settings.joined(", "))
 }
 
 /// Returns the changes that are kept, with the total gain and the gain of each; or that there are none.
@@ -227,11 +227,10 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
             format!("{}  # undo", define(&undo)),
         ];
     }
-    let of_disk = if found.changes_disk() {
-        vec!["qemu.args", "libvirt.xml", "UNDO.md"]
-    } else {
-        Vec::new()
-    };
+    let of_disk = only_if(
+        found.changes_disk(),
+        vec!["qemu.args", "libvirt.xml", "UNDO.md"],
+    );
     let of_guest = found.changes_guest().then_some("guest.md");
     let files = of_disk.into_iter().chain(of_guest).map(file);
     vec![shell_line(
@@ -259,11 +258,11 @@ fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> +
 }
 
 fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<Section<'a>> {
-    let mut all = vec![Section::new("Changes", vec![Block::Table(changes(found))])];
+    let mut all = vec![Section::new("Changes", [changes(found)])];
     all.extend(before_after("Baseline vs. kept changes", &found.guards));
     all.push(Section::detail(
         "What is published of these changes",
-        vec![Block::Table(published(found))],
+        [published(found)],
     ));
     all.extend(view::facts(recording, &[]));
     all
@@ -284,7 +283,7 @@ fn changes(found: &GuestTuneFindings) -> Table {
     };
     notes.extend(found.candidates.iter().filter_map(why));
     Table::of("Changes", &found.candidates)
-        .column(Column::words("change").broken(28, 16), |row| {
+        .column(words("change").broken(28, 16), |row| {
             row.candidate.name.clone()
         })
         .columns(measured(), |row| {
@@ -336,16 +335,16 @@ fn published(found: &GuestTuneFindings) -> Table {
         }
     };
     Table::of("What is published of these changes", &found.candidates)
-        .column(Column::words("change"), |row| row.candidate.name.clone())
-        .column(Column::words("applying it takes"), |row| {
+        .column(words("change"), |row| row.candidate.name.clone())
+        .column(words("applying it takes"), |row| {
             row.candidate
                 .cost
                 .map_or(NONE.to_owned(), |cost| cost.to_string())
         })
-        .column(Column::words("published").broken(40, 20), |row| {
+        .column(words("published").broken(40, 20), |row| {
             or_none(&row.candidate.source)
         })
-        .column(Column::words("when it harms").broken(40, 20), |row| {
+        .column(words("when it harms").broken(40, 20), |row| {
             or_none(&row.candidate.trap)
         })
         .done()

@@ -1,10 +1,10 @@
 //! `diagnose`: why a running VM is slow, in one sentence, with the remedy.
 
-use super::profile::{exits, functions, threads};
+use super::profile::{exits, samples, threads};
 use super::vm_layers;
-use crate::engine::{Block, Notice, Report, Section};
+use crate::engine::{Notice, Report, Section};
 use crate::number::{nanoseconds, percent, significant};
-use crate::text::when;
+use crate::text::{Joined, only_if, when};
 use crate::top;
 use crate::view::{host, origin, vm};
 use vmtax_model::{AbilityName, Advice, SettingPlace, VmDiagnosis};
@@ -30,8 +30,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a
     let observed = [Some(counted), profiled, traced]
         .into_iter()
         .flatten()
-        .collect::<Vec<_>>()
-        .join(", ");
+        .joined(", ");
     Report {
         study: "profile",
         title: format!("Diagnosis of {}", vm::name(&found.vm)),
@@ -83,16 +82,11 @@ fn answer(found: &VmDiagnosis) -> String {
             significant(io.per_s())
         ))
     });
-    let figures = vcpus
-        .into_iter()
-        .chain(requests)
-        .collect::<Vec<_>>()
-        .join("; ");
-    let figures = if figures.is_empty() {
-        String::new()
-    } else {
-        format!(" In {:.1} s {figures}.", rates.seconds)
-    };
+    let figures = vcpus.into_iter().chain(requests).joined("; ");
+    let figures = only_if(
+        !figures.is_empty(),
+        format!(" In {:.1} s {figures}.", rates.seconds),
+    );
     if rates.run.is_none() && rates.io.is_none() {
         return format!(
             "No known problem of {name} was found, but neither its vCPUs nor its disks could be observed."
@@ -176,20 +170,17 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
     let title = format!("Counters over {:.1} s", found.rates.seconds);
     let mut all = vec![Section::new(
         title,
-        vec![Block::Table(top::explained(&found.rates, COUNTERS_LEVEL))],
+        [top::explained(&found.rates, COUNTERS_LEVEL)],
     )];
     if let Some(profile) = &found.profile {
         if let Some(states) = &profile.states {
             let title = format!("Thread states over the next {:.1} s", states.seconds);
-            all.push(Section::new(
-                title,
-                vec![Block::Figure(threads::states(states))],
-            ));
+            all.push(Section::new(title, [threads::states(states)]));
         }
         if profile.samples > 0 {
             let title = "Functions by CPU samples (self)";
-            let table = functions::functions(title, &profile.functions);
-            all.push(Section::detail(title, vec![Block::Table(table)]));
+            let table = samples::functions(title, &profile.functions);
+            all.push(Section::detail(title, [table]));
         }
         all.extend(profile.exits.iter().map(|found| Section {
             detail: true,
@@ -199,7 +190,7 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
     if let Some(layers) = &found.layers {
         all.push(Section::new(
             "Latency by disk",
-            vec![Block::Table(vm_layers::latencies(layers))],
+            [vm_layers::latencies(layers)],
         ));
     }
     all

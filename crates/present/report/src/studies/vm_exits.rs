@@ -3,7 +3,7 @@
 use super::profile::exits;
 use crate::engine::{Notice, Report};
 use crate::number::{count, nanoseconds, percent};
-use crate::text::when;
+use crate::text::{only_if, when};
 use crate::view::{host, origin, vm};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -61,11 +61,7 @@ fn answer(found: &VmExits) -> String {
     let per_s: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
     let device = dearest_device(exits).unwrap_or_default();
     let clauses: Vec<String> = idle(exits).into_iter().chain(cost(exits)).collect();
-    let times = if clauses.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", clauses.join("; "))
-    };
+    let times = only_if(!clauses.is_empty(), format!(": {}", clauses.join("; ")));
     format!(
         "{name} makes {} VM exits a second{times}.{device}",
         count(per_s.round() as u64)

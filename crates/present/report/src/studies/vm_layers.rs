@@ -1,9 +1,10 @@
 //! `layers --vm`: where the time of a running VM's requests or packets goes, as its host sees them.
 
-use super::layers::{self, largest_layers, largest_states, words};
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use super::layers::{self, largest_layers, largest_states, sentences};
+use super::profile::exits::per_s;
+use crate::engine::{Column, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds};
-use crate::text::when;
+use crate::text::{Joined, only_if, when};
 use crate::view::{host, origin, vm};
 use vmtax_model::{
     DeviceClass, LayerColumn, Missing, RequestKind, Study, Summary, VmLayers, VmPackets,
@@ -49,11 +50,10 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
             Notice::missing("Not observed", vm::missing(missing(found))),
             Notice::warnings(found.ended.then(ended).into_iter().collect()),
         ],
-        method: if found.layers.columns.is_empty() {
-            Vec::new()
-        } else {
-            vec![found.layers.method.clone()]
-        },
+        method: only_if(
+            !found.layers.columns.is_empty(),
+            vec![found.layers.method.clone()],
+        ),
         origin,
         ..Report::default()
     }
@@ -153,8 +153,7 @@ fn packets(found: &VmLayers) -> String {
     let of_card = all.filter(|(packets, _)| packets.tap == first.tap);
     of_card
         .map(|(packets, column)| direction(packets, column))
-        .collect::<Vec<_>>()
-        .join(" ")
+        .joined(" ")
 }
 
 /// "A packet that the guest sends takes 62 µs on the host, from the doorbell to the host's stack (vnet0, mean). Of this …".
@@ -185,14 +184,14 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
         true => (DeviceClass::Disk, latencies(found), "requests"),
         false => (DeviceClass::Net, packet_latencies(found), "packets"),
     };
-    let mut all = vec![Section::new(table.label.clone(), vec![Block::Table(table)])];
+    let mut all = vec![Section::new(table.label.clone(), [table])];
     let requests = found.requests.iter();
     let requests = requests.map(|requests| (&requests.traced, &[][..]));
     let packets = found.packets.iter();
     let packets = packets.map(|packets| (&packets.traced, &*packets.batching));
     let traced = requests.chain(packets).zip(&found.layers.columns);
     let quality = traced.map(|((traced, batching), column)| {
-        let batches = words::batches(batching);
+        let batches = sentences::batches(batching);
         quality(traced, column) + &batches
     });
     let untraced = format!("a running VM has no untraced run of the same {what}");
@@ -206,21 +205,20 @@ fn quality(traced: &VmTraced, column: &LayerColumn) -> String {
         "" => String::new(),
         thread => format!(" ({thread})"),
     };
-    let clock = if column.from_host {
-        String::new()
-    } else {
-        format!(" Clock error: {}.", words::clock(column))
-    };
-    let matched = words::matched(column, 1);
+    let clock = only_if(
+        !column.from_host,
+        format!(" Clock error: {}.", sentences::clock(column)),
+    );
+    let matched = sentences::matched(column, 1);
     format!("{}{thread}: {matched}.{clock}", column.variant)
 }
 
 /// The columns of an average.
 fn heads(name: &str) -> [Column; 3] {
     [
-        Column::figures(format!("{name} mean").trim_start()),
-        Column::figures("p50").spare(2),
-        Column::figures("p99").spare(1),
+        figures(format!("{name} mean").trim_start()),
+        figures("p50").spare(2),
+        figures("p99").spare(1),
     ]
 }
 
@@ -233,10 +231,10 @@ fn times(average: Option<&Summary>) -> [String; 3] {
 /// The short form: a line for each disk and kind.
 pub(super) fn latencies(found: &VmLayers) -> Table {
     Table::of("Latency by disk", &found.requests)
-        .column(Column::words("disk").broken(16, 8), |row| row.disk.clone())
-        .column(Column::words("requests"), |row| row.traced.kind.label())
-        .column(Column::figures("per s"), |row| rate(row.traced.per_s))
-        .column(Column::figures("in flight").spare(3), |row| {
+        .column(words("disk").broken(16, 8), |row| row.disk.clone())
+        .column(words("requests"), |row| row.traced.kind.label())
+        .column(figures("per s"), |row| per_s(row.traced.per_s))
+        .column(figures("in flight").spare(3), |row| {
             format!("{:.2}", row.in_flight)
         })
         .columns(heads("GAVG"), |row| times(Some(&row.gavg)))
@@ -253,23 +251,13 @@ fn packet_latencies(found: &VmLayers) -> Table {
          The guest's own part is outside.";
     let idle = idle(found, "tap", "packets");
     Table::of("Latency by tap", &found.packets)
-        .column(Column::words("tap").broken(16, 8), |row| row.tap.clone())
-        .column(Column::words(""), |row| row.traced.kind.label())
-        .column(Column::figures("packets"), |row| {
-            count(row.traced.count.number())
-        })
-        .column(Column::figures("per s"), |row| rate(row.traced.per_s))
+        .column(words("tap").broken(16, 8), |row| row.tap.clone())
+        .column(words(""), |row| row.traced.kind.label())
+        .column(figures("packets"), |row| count(row.traced.count.number()))
+        .column(figures("per s"), |row| per_s(row.traced.per_s))
         .columns(heads(""), |row| times(Some(&row.time)))
         .done()
         .notes([note.to_owned()].into_iter().chain(idle).collect())
-}
-
-fn rate(per_s: f64) -> String {
-    if per_s < 10.0 {
-        format!("{per_s:.1}")
-    } else {
-        count(per_s.round() as u64)
-    }
 }
 
 /// Returns the meaning of the columns, a description of the disks, and the disks that were not used.

@@ -17,7 +17,7 @@ pub use openmetrics::openmetrics;
 pub use sentence::{level_cost, sentence};
 pub use unknown::unknown_columns;
 
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use crate::engine::{Block, Notice, Report, Section, Table, figures, words};
 use vmtax_model::number::{NONE, counted, percent};
 use vmtax_model::{TopSample, VmRates};
 
@@ -27,7 +27,7 @@ pub fn top(sample: &TopSample) -> Report<'static> {
     let lines: Vec<Block<'static>> = found.map(|vm| Block::Text(line(vm))).collect();
     let mut sections = Vec::new();
     if !sample.vms.is_empty() {
-        sections.push(Section::new("", vec![Block::Table(table(&sample.vms))]));
+        sections.push(Section::new("", [table(&sample.vms)]));
     }
     if !lines.is_empty() {
         sections.push(Section::new("Findings", lines));
@@ -48,15 +48,13 @@ pub fn top(sample: &TopSample) -> Report<'static> {
 
 /// A row for each VM.
 pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
-    let mut table = Table::of("VMs", vms).column(Column::words("VM").cut(16, 8), |vm| vm.label());
+    let mut table = Table::of("VMs", vms).column(words("VM").cut(16, 8), |vm| vm.label());
     for column in top_columns() {
-        let head = Column::figures(column.column).spare(column.spare);
+        let head = figures(column.column).spare(column.spare);
         table = table.column(head, |vm| column.text(vm));
     }
     table
-        .column(Column::words("busiest thread").cut(20, 10), |vm| {
-            busiest(vm)
-        })
+        .column(words("busiest thread").cut(20, 10), |vm| busiest(vm))
         .done()
         .naming_left_out()
 }

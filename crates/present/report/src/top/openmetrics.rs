@@ -1,6 +1,7 @@
 //! Counters of VMs as OpenMetrics text, for Prometheus: names with their unit, counters that end in `_total`.
 
 use super::counters::{KINDS, Labels, VM_COUNTERS};
+use crate::text::Joined;
 use std::fmt::Write;
 use vmtax_model::{Managed, VmCounters, VmFacts};
 
@@ -100,7 +101,7 @@ fn text(facts: &VmFacts, own: &Labels) -> String {
         .iter()
         .chain(own)
         .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-    format!("{{{}}}", all.collect::<Vec<_>>().join(","))
+    format!("{{{}}}", all.joined(","))
 }
 
 fn escaped(value: &str) -> String {

@@ -1,6 +1,7 @@
 //! The columns of `vmtax top` that have no figure of a VM, with their reasons.
 
 use super::counters::top_columns;
+use crate::text::only_if;
 use std::collections::BTreeSet;
 use vmtax_model::VmRates;
 
@@ -33,11 +34,10 @@ pub(super) fn of_all(vms: &[VmRates], level: u8) -> Vec<String> {
     }
     let line = |(names, reason, labels): (Vec<&str>, String, BTreeSet<String>)| {
         let labels: Vec<String> = labels.into_iter().collect();
-        let of_some = if labels.len() < vms.len() {
-            format!(" of {}", labels.join(", "))
-        } else {
-            String::new()
-        };
+        let of_some = only_if(
+            labels.len() < vms.len(),
+            format!(" of {}", labels.join(", ")),
+        );
         format!("{}{of_some}: {reason}.", names.join(", "))
     };
     all.into_iter().map(line).collect()

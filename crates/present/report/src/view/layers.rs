@@ -1,6 +1,7 @@
 //! Data that every report of layers takes from the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
+use crate::text::{Joined, only_if};
 use vmtax_model::{
     Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State,
     Summary, WorkloadName, WorkloadSpec,
@@ -237,11 +238,7 @@ pub fn slowest_percent(column: &LayerColumn) -> f64 {
 
 /// A state for tables of segments, where an empty one is service time.
 pub fn state(state: State) -> &'static str {
-    if state == State::Running {
-        ""
-    } else {
-        state.label()
-    }
+    only_if(state != State::Running, state.label())
 }
 
 /// Returns the workload with its options: "disk block-size=4K".
@@ -261,7 +258,7 @@ pub fn workload(recording: &Recording) -> String {
             .chain(options.map(|(k, v)| format!(" {k}={v}")));
         format!("{}{}", w.name, options.collect::<String>())
     });
-    words.collect::<Vec<_>>().join(", ")
+    words.joined(", ")
 }
 
 /// fio's word for the `mode` and `operation` of the workload `disk`, where one of them is set.

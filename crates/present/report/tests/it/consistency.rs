@@ -546,7 +546,7 @@ fn what_contradicts_itself_is_found() {
 
     let row = |cells: &[&str]| Row::Cells(cells.iter().map(|text| Cell::from(*text)).collect());
     let columns = ["thread", "running", "runnable"]
-        .map(vmtax_report::Column::figures)
+        .map(vmtax_report::figures)
         .to_vec();
     let report_with = |first: &[&str]| {
         let rows = vec![row(first), row(&["b", "50 %", "50 %"])];

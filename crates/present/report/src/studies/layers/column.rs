@@ -1,9 +1,10 @@
 //! One machine in one variant: its states, layers and rows, single requests, QEMU's system calls, the tail.
 
-use super::words;
+use super::sentences;
 use crate::charts::layers::{Falls, Heat, States, class};
-use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
+use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone, figures, words};
 use crate::number::{count, counted, nanoseconds};
+use crate::text::only_if;
 use crate::view::layers::{self as view, Scale};
 use vmtax_model::{CallRow, Corrected, LayerColumn, Row, State, Summary, Waterfall};
 
@@ -19,11 +20,11 @@ const C_STATE_EXIT: &str = "C-state exit: the time from the wake-up of a thread 
 pub fn sums(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     let columns = vec![
-        Column::words("mean of traced requests"),
-        Column::figures(scale.unit),
-        Column::figures("%"),
-        Column::figures("service time %"),
-        Column::words("").spare(1),
+        words("mean of traced requests"),
+        figures(scale.unit),
+        figures("%"),
+        figures("service time %"),
+        words("").spare(1),
     ];
     let mut table = Table::new(
         format!("States and layers of {}", view::title(column)),
@@ -114,22 +115,22 @@ pub fn brief(column: &LayerColumn) -> Table {
 /// Makes the columns of the brief table, with one for the corrected means where there are such.
 fn brief_columns(column: &LayerColumn, scale: Scale) -> Vec<Column> {
     let mut columns = vec![
-        Column::words("layer").spare(2),
-        Column::words("ends at").broken(24, 10).shorten(2),
-        Column::words("state")
+        words("layer").spare(2),
+        words("ends at").broken(24, 10).shorten(2),
+        words("state")
             .broken(21, 14)
             .spare(2)
             .noted(state_signs(column)),
-        Column::figures(format!("p50 {}", scale.unit)),
-        Column::figures(format!("mean {}", scale.unit)),
+        figures(format!("p50 {}", scale.unit)),
+        figures(format!("mean {}", scale.unit)),
     ];
     columns.extend(
         column
             .corrected
             .as_ref()
-            .map(|_| Column::figures(format!("corrected {}", scale.unit)).spare(3)),
+            .map(|_| figures(format!("corrected {}", scale.unit)).spare(3)),
     );
-    columns.extend([Column::figures("%"), Column::words("").spare(1)]);
+    columns.extend([figures("%"), words("").spare(1)]);
     columns
 }
 
@@ -267,7 +268,7 @@ impl Brief<'_> {
 
 /// Returns the cell of a row's end, a sign where the row before has the same; the short form names the state, too.
 fn end_of(row: &Row, again: bool) -> Cell {
-    let mark = if row.below_bound { " †" } else { "" };
+    let mark = only_if(row.below_bound, " †");
     let until = format!("→ {}{mark}", row.to.label());
     let state = view::state(row.state);
     let named = if state.is_empty() {
@@ -317,7 +318,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
     let scale = Scale::for_columns(&[column]);
     let is_rounded_away = |ns: f64| scale.number(ns) == "~0";
     let signs = [
-        words::below_bound(&[column]),
+        sentences::below_bound(&[column]),
         rows()
             .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
             .then(|| "~0 above 0, rounds to it".to_owned()),
@@ -331,11 +332,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
             .then(|| "control: the same requests without tracing".to_owned()),
     ];
     let signs: Vec<String> = signs.into_iter().flatten().collect();
-    if signs.is_empty() {
-        Vec::new()
-    } else {
-        vec![format!("{}.", signs.join("; "))]
-    }
+    only_if(!signs.is_empty(), vec![format!("{}.", signs.join("; "))])
 }
 
 /// The rest of a column. All but the main one are folded, so that the page can be read in one go.
@@ -349,10 +346,7 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
         blocks.push(Block::Table(sums(column)));
     }
     blocks.extend(column.waterfalls.iter().flat_map(waterfall));
-    blocks.push(Block::Folded(
-        "Every row".to_owned(),
-        vec![Block::Table(rows(column))],
-    ));
+    blocks.push(Block::folded("Every row", [rows(column)]));
     if let Some(heat) = Heat::of(column) {
         let caption = format!(
             "Latency over the run. Each cell counts the requests that began in {} by their latency; the darkest holds {}, each \
@@ -365,9 +359,8 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
             ..Figure::new(heat)
         }));
     }
-    let mut fold = |title: &str, block: Vec<Block<'static>>| {
-        blocks.push(Block::Folded(title.to_owned(), block))
-    };
+    let mut fold =
+        |title: &str, block: Vec<Block<'static>>| blocks.push(Block::folded(title, block));
     let whole = wholes(&[
         ("traced", Some(&column.traced)),
         ("control", column.control.as_ref()),
@@ -403,7 +396,7 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
     let title = format!("{} in detail", view::title(column));
     match main {
         true => Section::detail(title, blocks),
-        false => Section::detail("", vec![Block::Folded(title, blocks)]),
+        false => Section::detail("", [Block::Folded(title, blocks)]),
     }
 }
 
@@ -415,9 +408,8 @@ fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
         w.which, scale.unit
     );
     let title = format!("The {} request: {}", w.which, scale.text(w.total_ns));
-    let word = |name: &str| Column::words(name).broken(14, 8);
-    let figures =
-        ["begin", "end", "length"].map(|name| Column::figures(format!("{name}, {}", scale.unit)));
+    let word = |name: &str| words(name).broken(14, 8);
+    let figures = ["begin", "end", "length"].map(|name| figures(format!("{name}, {}", scale.unit)));
     let table = Table::of(title.clone(), &w.spans)
         .column(word("layer"), |s| {
             Cell::key(class(s.layer), s.layer.label())
@@ -434,25 +426,19 @@ fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
         caption,
         ..Figure::new(Falls(w))
     };
-    vec![
-        Block::Figure(figure),
-        Block::Folded(title, vec![Block::Table(table)]),
-    ]
+    vec![Block::Figure(figure), Block::folded(title, [table])]
 }
 
 fn rows(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     let mut columns = vec![
-        Column::words("row").broken(26, 14),
-        Column::words("state").spare(3),
-        Column::figures("n"),
+        words("row").broken(26, 14),
+        words("state").spare(3),
+        figures("n"),
     ];
-    columns.extend(["p50", "p90", "p99", "max"].map(Column::figures));
-    columns.push(Column::figures(format!("mean, {}", scale.unit)));
-    columns.extend([
-        Column::figures("95 % CI").spare(1),
-        Column::figures("%").spare(2),
-    ]);
+    columns.extend(["p50", "p90", "p99", "max"].map(figures));
+    columns.push(figures(format!("mean, {}", scale.unit)));
+    columns.extend([figures("95 % CI").spare(1), figures("%").spare(2)]);
     let mut table = Table::new(format!("Every row of {}", view::title(column)), columns);
     let mut before: Option<&Row> = None;
     for row in &column.rows {
@@ -466,7 +452,7 @@ fn rows(column: &LayerColumn) -> Table {
             format!("→ {}", row.to.label())
         };
         before = Some(row);
-        let mut cells = vec![format!("{what}{}", if row.below_bound { " †" } else { "" })];
+        let mut cells = vec![format!("{what}{}", only_if(row.below_bound, " †"))];
         cells.extend([view::state(row.state).to_owned(), count(row.count)]);
         let f = &row.time;
         cells
@@ -475,7 +461,7 @@ fn rows(column: &LayerColumn) -> Table {
         table.row(cells);
     }
     table.notes(
-        words::below_bound(&[column])
+        sentences::below_bound(&[column])
             .into_iter()
             .map(|sign| sign + ".")
             .collect(),
@@ -485,11 +471,11 @@ fn rows(column: &LayerColumn) -> Table {
 /// The calibrated costs by side and kind.
 fn event_costs(corrected: &Corrected) -> Table {
     let scale = Scale::of(1e3);
-    let figures = |name: &str| Column::figures(format!("{name}, {}", scale.unit));
-    let ci = || Column::figures("95 % CI").spare(1);
+    let figures = |name: &str| figures(format!("{name}, {}", scale.unit));
+    let ci = || figures("95 % CI").spare(1);
     Table::of("What recording an event costs", &corrected.costs)
-        .column(Column::words("side"), |cost| cost.side.as_str())
-        .column(Column::words("event"), |cost| cost.kind.label())
+        .column(words("side"), |cost| cost.side.as_str())
+        .column(words("event"), |cost| cost.kind.label())
         .column(figures("first since the thread slept"), |cost| {
             scale.number(cost.first_ns.median)
         })
@@ -498,9 +484,7 @@ fn event_costs(corrected: &Corrected) -> Table {
             scale.number(cost.again_ns.median)
         })
         .column(ci(), |cost| scale.range(&cost.again_ns))
-        .column(Column::figures("n"), |cost| {
-            count(u64::from(cost.repetitions))
-        })
+        .column(figures("n"), |cost| count(u64::from(cost.repetitions)))
         .done()
 }
 
@@ -512,7 +496,7 @@ pub fn wholes(wholes: &[(&str, Option<&Summary>)]) -> Table {
             .iter()
             .filter_map(|(name, figure)| Some((*name, (*figure)?))),
     )
-    .column(Column::words(""), |(name, _)| *name)
+    .column(words(""), |(name, _)| *name)
     .figures(["p50", "p90", "p99", "max", "mean"], |(_, f)| {
         [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds)
     })
@@ -539,11 +523,9 @@ fn nested(column: &LayerColumn) -> Table {
         "Nested: from each layer's entry to its exit",
         column.nested.iter().enumerate(),
     )
-    .column(Column::words("layer").broken(20, 12), |(_, n)| {
-        n.label.as_str()
-    })
+    .column(words("layer").broken(20, 12), |(_, n)| n.label.as_str())
     .columns(
-        heads.map(|(name, spare)| Column::figures(name).spare(spare)),
+        heads.map(|(name, spare)| figures(name).spare(spare)),
         |(_, n)| {
             let f = &n.cumulative;
             [
@@ -552,36 +534,29 @@ fn nested(column: &LayerColumn) -> Table {
             .map(nanoseconds)
         },
     )
-    .column(Column::figures("percent"), |(_, n)| {
-        format!("{:.2} %", n.percent)
-    })
-    .column(Column::figures("untraced control").spare(2), |(i, _)| {
-        control(*i)
-    })
+    .column(figures("percent"), |(_, n)| format!("{:.2} %", n.percent))
+    .column(figures("untraced control").spare(2), |(i, _)| control(*i))
     .done()
 }
 
 fn lifecycle(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     Table::of("The path of a request", &column.lifecycle)
-        .column(Column::words("checkpoint").broken(26, 14), |step| {
+        .column(words("checkpoint").broken(26, 14), |step| {
             step.label.as_str()
         })
-        .column(Column::words("thread").broken(14, 8), |step| {
-            step.thread.as_str()
+        .column(words("thread").broken(14, 8), |step| step.thread.as_str())
+        .column(figures(format!("since previous, {}", scale.unit)), |step| {
+            scale.number(step.since_previous_ns)
         })
-        .column(
-            Column::figures(format!("since previous, {}", scale.unit)),
-            |step| scale.number(step.since_previous_ns),
-        )
         .done()
 }
 
 fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRow)>) -> Table {
     let note = "NAME_post: time in user space after that call.".to_owned();
     Table::of(title, calls)
-        .column(Column::words("call").broken(24, 12), |(name, _)| *name)
-        .column(Column::figures("count"), |(_, c)| count(c.count))
+        .column(words("call").broken(24, 12), |(name, _)| *name)
+        .column(figures("count"), |(_, c)| count(c.count))
         .figures(["mean", "stddev", "min", "max", "total"], |(_, c)| {
             [c.mean_ns, c.stddev_ns, c.min_ns, c.max_ns, c.total_ns].map(nanoseconds)
         })
@@ -592,9 +567,7 @@ fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRo
 fn tail(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     Table::of("The slowest requests", &column.tail)
-        .column(Column::words("row").broken(30, 14), |row| {
-            row.label.as_str()
-        })
+        .column(words("row").broken(30, 14), |row| row.label.as_str())
         .figures(["median", "slowest 1 %", "more"], |row| {
             [
                 row.median_ns,

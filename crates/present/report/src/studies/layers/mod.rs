@@ -1,14 +1,14 @@
 //! `layers`: where the time of a request goes, layer by layer.
 
 mod column;
-pub mod words;
+pub mod sentences;
 
-pub use words::moved;
+pub use sentences::moved;
 
 use crate::charts::layers::{Medians, Stack, Variants, class};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
+use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, nanoseconds, signed_percent};
-use crate::text::when;
+use crate::text::{only_if, when};
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
 use vmtax_model::{DeviceClass, LayerColumn, LayerFindings, Plan, Probes, main_column};
@@ -30,17 +30,10 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     let several = columns.len() > 1;
     let host_alone = findings.host.as_ref().map(|host| {
         let table = column::wholes(&[("one operation", Some(host))]);
-        Section::detail(
-            "Bare host, the same workload on the same file",
-            vec![Block::Table(table)],
-        )
+        Section::detail("Bare host, the same workload on the same file", [table])
     });
-    let side_by_side = several.then(|| {
-        Section::detail(
-            "Rows side by side, means",
-            vec![Block::Table(rows(&columns))],
-        )
-    });
+    let side_by_side =
+        several.then(|| Section::detail("Rows side by side, means", [rows(&columns)]));
     Report {
         study: "layers",
         title: format!("Time of a {}, by layer and state", request(&recording.plan)),
@@ -61,7 +54,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
         next: vec![format!("{} --details", origin(recording).command)],
         advice: findings.advice.clone(),
         notices: vec![
-            Notice::missing("Not observed", words::missing(findings)),
+            Notice::missing("Not observed", sentences::missing(findings)),
             Notice::warnings(common::warnings(recording, &findings.warnings)),
         ],
         sections: brief(findings, traced_runs(&recording.plan))
@@ -71,11 +64,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
             .chain(side_by_side)
             .chain(common::facts(recording, &[]))
             .collect(),
-        method: if columns.is_empty() {
-            Vec::new()
-        } else {
-            vec![findings.method.clone()]
-        },
+        method: only_if(!columns.is_empty(), vec![findings.method.clone()]),
         ..Report::default()
     }
 }
@@ -116,8 +105,8 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
             nanoseconds(host.p50_ns).replace(' ', "\u{a0}")
         )
     });
-    let fastest =
-        words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
+    let fastest = sentences::fastest(findings, main.machine)
+        .map_or(String::new(), |text| format!("{text}. "));
     if main.matched.joined == 0 {
         let untraced = main.control.as_ref().map_or(String::new(), |control| {
             let median = nanoseconds(control.p50_ns).replace(' ', "\u{a0}");
@@ -126,15 +115,17 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
                 view::title(main)
             )
         });
-        return format!("{fastest}{untraced}{}", words::none_followed(main, request));
+        return format!(
+            "{fastest}{untraced}{}",
+            sentences::none_followed(main, request)
+        );
     }
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
-    let tail = if slowest >= TAIL {
-        format!(" (the slowest 1\u{a0}% of requests take {slowest:.0}\u{a0}% of the time)")
-    } else {
-        String::new()
-    };
+    let tail = only_if(
+        slowest >= TAIL,
+        format!(" (the slowest 1\u{a0}% of requests take {slowest:.0}\u{a0}% of the time)"),
+    );
     let in_words = |ns: f64| nanoseconds(ns).replace(' ', "\u{a0}");
     let (median, traced) = (in_words(median), in_words(main.traced.mean_ns));
     let untraced = main.control.as_ref().map_or(String::new(), |one| {
@@ -214,15 +205,15 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
     let mut all = pictures(findings);
     if let Some(main) = main_column(&findings.columns) {
         let rests = [
-            Some(format!("Tracing overhead: {}.", words::observer(main))),
-            words::corrected(main).map(|text| format!("Corrected for tracing: {text}.")),
-            Some(format!("Clock error: {}.", words::clock(main))),
-            Some(format!("Requests: {}.", words::matched(main, runs))),
-            words::packets(main).map(|text| format!("Packets: {text}.")),
+            Some(format!("Tracing overhead: {}.", sentences::observer(main))),
+            sentences::corrected(main).map(|text| format!("Corrected for tracing: {text}.")),
+            Some(format!("Clock error: {}.", sentences::clock(main))),
+            Some(format!("Requests: {}.", sentences::matched(main, runs))),
+            sentences::packets(main).map(|text| format!("Packets: {text}.")),
         ];
         all.push(Section::new(
             "",
-            rests.into_iter().flatten().map(Block::Text).collect(),
+            rests.into_iter().flatten().map(Block::Text),
         ));
     }
     all
@@ -245,7 +236,7 @@ pub fn of_runs<'a>(
     }
     let overhead = format!("Tracing overhead: not measured, {untraced}.");
     let texts = quality.chain([overhead]).map(Block::Text);
-    all.push(Section::new("", texts.collect()));
+    all.push(Section::new("", texts));
     all.extend(details(findings));
     all
 }
@@ -257,12 +248,8 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     };
     let columns = view::columns(findings);
     let several = columns.len() > 1;
-    let side_by_side = several.then(|| {
-        Section::new(
-            "Layers side by side",
-            vec![Block::Table(means(findings, &columns))],
-        )
-    });
+    let side_by_side =
+        several.then(|| Section::new("Layers side by side", [means(findings, &columns)]));
     let stack = Figure {
         caption:
             "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
@@ -273,7 +260,7 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let medians = view::medians(findings);
     // Two are in the answer.
     let tiles = (medians.len() > 2).then(|| Block::Figure(Figure::new(Medians(medians))));
-    let pictures = tiles.into_iter().chain([Block::Figure(stack)]).collect();
+    let pictures = tiles.into_iter().chain([Block::Figure(stack)]);
     let mut all = vec![Section::new("Layers", pictures)];
     all.extend(sums_and_segments(main));
     all.extend(side_by_side);
@@ -282,11 +269,11 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
             "Left of the line is faster. The whisker is the 95 % CI over {}; one that contains ×1 is inconclusive.",
             view::rounds(findings)
         );
-        let sentences = words::differences(findings);
+        let sentences = sentences::differences(findings);
         let said = sentences.iter().map(|text| vec![text.as_str()]);
         let table = Table::new(
             "Variants compared with the first",
-            vec![Column::words("request latency").broken(40, 20)],
+            vec![words("request latency").broken(40, 20)],
         )
         .rows(said);
         let figure = Figure {
@@ -299,7 +286,7 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
         };
         all.push(Section::new(
             "Variants compared with the first, untraced",
-            vec![Block::Figure(figure)],
+            [figure],
         ));
     }
     all
@@ -308,14 +295,8 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
 /// One column's states and layers, and its segments.
 pub fn sums_and_segments(column: &LayerColumn) -> [Section<'_>; 2] {
     [
-        Section::new(
-            view::title(column),
-            vec![Block::Table(column::sums(column))],
-        ),
-        Section::new(
-            "Segments in the order of the path",
-            vec![Block::Table(column::brief(column))],
-        ),
+        Section::new(view::title(column), [column::sums(column)]),
+        Section::new("Segments in the order of the path", [column::brief(column)]),
     ]
 }
 
@@ -326,7 +307,7 @@ fn head(column: &LayerColumn) -> Column {
     } else {
         format!("{}\n{variant}", column.machine)
     };
-    Column::figures(name.trim_end()).broken(24, 8)
+    figures(name.trim_end()).broken(24, 8)
 }
 
 /// The layers' means, a column for each machine and variant.
@@ -334,13 +315,10 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
     let host = findings.host.as_ref();
     let heads = host
-        .map(|_| Column::figures("native").spare(1))
+        .map(|_| figures("native").spare(1))
         .into_iter()
         .chain(columns.iter().map(|c| head(c)));
-    let columns_of_table = [Column::words(scale.unit)]
-        .into_iter()
-        .chain(heads)
-        .collect();
+    let columns_of_table = [words(scale.unit)].into_iter().chain(heads).collect();
     let mut table = Table::new(
         "Mean of each layer by machine and variant",
         columns_of_table,
@@ -392,7 +370,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
         };
         row("tracing overhead, paired", None, &effect);
     }
-    row("joined", None, &|c| words::joined(&c.matched));
+    row("joined", None, &|c| sentences::joined(&c.matched));
     row("clock error", None, &|c| {
         format!("±{}", nanoseconds(c.clock.bound_ns))
     });
@@ -403,7 +381,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
 fn rows(columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
     let heads = columns.iter().map(|c| head(c));
-    let heads = [Column::words(format!("mean, {}", scale.unit)).broken(30, 20)]
+    let heads = [words(format!("mean, {}", scale.unit)).broken(30, 20)]
         .into_iter()
         .chain(heads)
         .collect();

@@ -1,6 +1,7 @@
 //! Sentences about layers' findings, the same on the terminal and in HTML.
 
 use crate::number::{count, counted, nanoseconds, percent, range, signed_percent};
+use crate::text::{Joined, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
 use vmtax_model::{
@@ -80,13 +81,7 @@ pub fn differences(findings: &LayerFindings) -> Vec<String> {
         .differences
         .iter()
         .any(|d| Some(d.machine) != findings.differences.first().map(|f| f.machine));
-    let place = |d: &Difference| {
-        if several {
-            format!("{}: ", d.machine)
-        } else {
-            String::new()
-        }
-    };
+    let place = |d: &Difference| only_if(several, format!("{}: ", d.machine));
     findings
         .differences
         .iter()
@@ -204,11 +199,7 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let all = counted(m.operations, "traced request");
     let each = (runs > 1).then(|| format!("{runs} traced runs each"));
     let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
-    let of = [rounds, each]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(", ");
+    let of = [rounds, each].into_iter().flatten().joined(", ");
     let of = if of.is_empty() {
         of
     } else {
@@ -274,7 +265,7 @@ fn batched(all: &[Batching]) -> String {
     let texts = all
         .iter()
         .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
-    texts.collect::<Vec<_>>().join(", ")
+    texts.joined(", ")
 }
 
 /// A sentence, behind a space, on the batching of packets; empty where none is known.
