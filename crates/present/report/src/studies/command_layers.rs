@@ -4,6 +4,7 @@ use super::layers::{self, sentences};
 use crate::engine::{Block, Section, Table, figures, words};
 use crate::number::{bytes, count, nanoseconds, percent, value};
 use crate::text::only_if;
+use crate::view;
 use vmtax_model::{
     CommandLayers, DeviceClass, DeviceUse, ExecFindings, KindUse, LayerColumn, Metric, Unit,
     UsedKinds,
@@ -20,13 +21,8 @@ pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Sectio
         let directions = packets.nics.iter().flat_map(|nic| nic.kinds.all());
         let columns = packets.layers.columns.iter().zip(directions);
         let quality = columns.map(|(column, used)| quality(column, used));
-        let untraced = "the untraced runs do not time packets";
-        all.extend(layers::of_runs(
-            &packets.layers,
-            DeviceClass::Net,
-            quality,
-            untraced,
-        ));
+        let (class, untraced) = (DeviceClass::Net, "the untraced runs do not time packets");
+        all.extend(layers::of_runs(&packets.layers, class, quality, untraced));
     }
     all
 }
@@ -67,17 +63,12 @@ fn sentence(used: &DeviceUse, exec: &ExecFindings) -> String {
 /// Returns a sentence on the duration of a traced run, beside the untraced ones, and on the part of it that was
 /// observed.
 fn took(used: &DeviceUse, exec: &ExecFindings) -> String {
-    let row = exec
-        .overheads
-        .rows
-        .iter()
-        .find(|row| row.metric == Metric::ExecWall);
-    let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == used.machine));
-    let untraced = column
-        .and_then(|c| c.spread.as_ref())
-        .map_or(String::new(), |spread| {
-            format!(", the untraced ones {} (median)", seconds(spread.median))
-        });
+    let mut rows = exec.overheads.rows.iter();
+    let row = rows.find(|row| row.metric == Metric::ExecWall);
+    let spread = row.and_then(|row| view::column(row, used.machine)?.spread.as_ref());
+    let untraced = spread.map_or(String::new(), |spread| {
+        format!(", the untraced ones {} (median)", seconds(spread.median))
+    });
     let part = only_if(
         used.observed_s < used.wall_s,
         format!(
@@ -128,11 +119,9 @@ fn table(used: &DeviceUse, title: &str) -> Table {
         (table, vec![note.to_owned()])
     };
     table
-        .column(figures("p99").spare(3), |kind| {
-            nanoseconds(kind.time.p99_ns)
-        })
-        .column(figures("longest").spare(2), |kind| {
-            nanoseconds(kind.time.max_ns)
+        .column(figures("p99").spare(3), |one| nanoseconds(one.time.p99_ns))
+        .column(figures("longest").spare(2), |one| {
+            nanoseconds(one.time.max_ns)
         })
         .column(figures("matched"), |kind| count(kind.followed))
         .done()
@@ -148,10 +137,10 @@ fn sizes(kind: &KindUse) -> String {
     }
 }
 
-/// Without a invalid fraction: lengths are powers of two as a rule.
+/// Without a fraction of zeros: lengths are powers of two as a rule.
 fn size(length: u64) -> String {
-    bytes(length)
-        .replace(".000 ", " ")
-        .replace(".00 ", " ")
-        .replace(".0 ", " ")
+    let zeros = [".000 ", ".00 ", ".0 "];
+    zeros
+        .iter()
+        .fold(bytes(length), |text, zeros| text.replace(zeros, " "))
 }

@@ -2,44 +2,31 @@
 
 use crate::engine::{Cell, Column, Notice, Report, Section, Table, Tone, figures, words};
 use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, significant};
-use crate::text::{Joined, only_if, when};
+use crate::text::{Joined, only_if};
 use crate::view::verdict::interval;
-use crate::view::{host, origin, vm};
+use crate::view::{origin, vm};
 use vmtax_model::{
-    BeforeAfter, Comparison, Interval, LiveSetting, TuneFindings, TunePhase, TuneRecord, TuneRow,
-    TuneSpec, TuneStep, TuneVerdict, shell_line,
+    BeforeAfter, Candidate, Comparison, Interval, LiveSetting, TuneFindings, TunePhase, TuneRecord,
+    TuneRow, TuneSpec, TuneStep, TuneVerdict, shell_line,
 };
 use vmtax_recording::Recording;
 
 /// Makes the report of a tuning run of a running VM.
 pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'a> {
     let origin = origin(recording);
-    let measured = found
-        .applied
-        .then(|| format!("measured for {:.0} s", found.seconds));
+    let measured = format!("measured for {:.0} s", found.seconds);
+    let not_tried = found.not_tried.iter().map(not_tried);
+    let ended = found.ended.iter();
+    let ended = ended.map(|why| format!("{}.", why.trim_end_matches('.')));
     Report {
         study: "compare",
         title: format!("Tuning of {}", vm::name(&found.vm)),
-        basis: [
-            vm::basis(&found.vm),
-            measured
-                .into_iter()
-                .chain([when(&recording.manifest.started)])
-                .collect(),
-            host(recording),
-        ]
-        .concat(),
+        basis: vm::recorded(recording, &found.vm, found.applied.then_some(measured)),
         answer: answer(found),
         next: next(recording, found),
         notices: vec![
-            Notice::notes("Not tried", found.not_tried.iter().map(not_tried).collect()),
-            Notice::warnings(
-                found
-                    .ended
-                    .iter()
-                    .map(|why| format!("{}.", why.trim_end_matches('.')))
-                    .collect(),
-            ),
+            Notice::notes("Not tried", not_tried.collect()),
+            Notice::warnings(ended.collect()),
         ],
         sections: sections(found),
         method: only_if(found.applied, method(found)),
@@ -51,42 +38,27 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
 /// Returns the changes that helped, with their gain; else the changes to try; or that there are none.
 fn answer(found: &TuneFindings) -> String {
     let name = vm::name(&found.vm);
-    let kept: Vec<&TuneRow> = found
+    let kept = found
         .candidates
         .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep)
-        .collect();
-    if found.candidates.is_empty() {
+        .filter(|row| row.verdict == TuneVerdict::Keep);
+    let kept: Vec<&TuneRow> = kept.collect();
+    let [first, others @ ..] = &found.candidates[..] else {
         return format!(
             "{name}: there is nothing to try while it runs: no cause was found that a live setting removes."
         );
-    }
+    };
     if !found.applied {
-        let first = &found.candidates[0].candidate;
-        let most = match first.ceiling {
-            0.0 => String::new(),
-            ceiling => format!(" (at most {} of the time)", percent(ceiling)),
-        };
-        let others = match found.candidates.len() - 1 {
-            0 => String::new(),
-            1 => ", and 1 other change".to_owned(),
-            more => format!(", and {more} other changes"),
-        };
-        return format!(
-            "{name}: to try: {}{most}{others}. Nothing was changed yet.",
-            first.change.action
-        );
+        return format!("{name}: to try: {}", to_try(&first.candidate, others.len()));
     }
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
-        return format!(
-            "{name}: {}; nothing is kept.",
-            none_helped(found.candidates.len())
-        );
+        let none_helped = none_helped(found.candidates.len());
+        return format!("{name}: {none_helped}; nothing is kept.");
     };
-    let actions: Vec<&str> = kept
+    let actions = kept
         .iter()
         .map(|row| &*row.candidate.change.action)
-        .collect();
+        .joined("; ");
     let state = match (found.is_on, kept.len() > 1) {
         (true, false) => "It was left on",
         (true, true) => "They were left on",
@@ -98,11 +70,23 @@ fn answer(found: &TuneFindings) -> String {
     let moved = moved.map_or(String::new(), |row| {
         format!(", {} → {}", value(row, row.before), value(row, row.after))
     });
+    let (gain, metric) = (gain(&total), &found.metric);
+    format!("{name} {gain}: {metric}{moved}. {actions}. {state}.")
+}
+
+/// "Unpin its vCPUs (at most 12 % of the time), and 2 other changes. Nothing was changed yet."
+fn to_try(first: &Candidate, others: usize) -> String {
+    let most = match first.ceiling {
+        0.0 => String::new(),
+        ceiling => format!(" (at most {} of the time)", percent(ceiling)),
+    };
+    let others = only_if(
+        others > 0,
+        format!(", and {}", counted(others as u64, "other change")),
+    );
     format!(
-        "{name} {}: {}{moved}. {}. {state}.",
-        gain(&total),
-        found.metric,
-        actions.join("; ")
+        "{}{most}{others}. Nothing was changed yet.",
+        first.change.action
     )
 }
 
@@ -157,10 +141,9 @@ fn not_tried(remedy: &vmtax_model::NotTried) -> String {
 }
 
 fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
-    let title = if found.applied {
-        "Changes"
-    } else {
-        "Changes to try"
+    let title = match found.applied {
+        true => "Changes",
+        false => "Changes to try",
     };
     let is_any = !found.candidates.is_empty();
     let changes = is_any.then(|| Section::new(title, [changes(found)]));
@@ -192,9 +175,8 @@ fn changes(found: &TuneFindings) -> Table {
     };
     let why = |row: &TuneRow| Some(format!("{}: {}.", action(row), row.why.as_ref()?));
     let whys = found.candidates.iter().filter_map(why);
-    table
-        .done()
-        .notes([meaning.to_owned()].into_iter().chain(whys).collect())
+    let meaning = [meaning.to_owned()].into_iter();
+    table.done().notes(meaning.chain(whys).collect())
 }
 
 /// The columns of what was measured of a change.
@@ -230,20 +212,15 @@ pub(super) fn result(verdict: TuneVerdict, words: Option<&str>) -> Cell {
 
 /// The settings and their new values; of many the first.
 fn settings(row: &TuneRow) -> String {
-    let all = &row.candidate.change.settings;
-    let one = all
-        .first()
-        .map_or_else(String::new, |value| match &value.setting {
-            LiveSetting::DiskLimits { .. } if value.value == "{}" => {
-                format!("{}: none", value.setting.label())
-            }
-            setting => format!("{}: {}", setting.label(), value.value),
-        });
-    if all.len() > 1 {
-        format!("{one}, and {} more", all.len() - 1)
-    } else {
-        one
-    }
+    let [first, others @ ..] = &row.candidate.change.settings[..] else {
+        return String::new();
+    };
+    let value = match &first.setting {
+        LiveSetting::DiskLimits { .. } if first.value == "{}" => "none",
+        _ => &first.value,
+    };
+    let more = only_if(!others.is_empty(), format!(", and {} more", others.len()));
+    format!("{}: {value}{more}", first.setting.label())
 }
 
 /// Figures without and with what is kept; `None` where there are none.
@@ -251,6 +228,8 @@ pub(super) fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Opt
     let of_comparison = |row: &BeforeAfter, text: fn(&Comparison) -> String| {
         row.comparison.as_ref().map_or(NONE.to_owned(), text)
     };
+    let note =
+        "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without.";
     let table = Table::of(title, rows)
         .column(words("metric"), |row| row.name.clone())
         .column(figures("without"), |row| value(row, row.before))
@@ -262,10 +241,7 @@ pub(super) fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Opt
             of_comparison(row, |found| interval(&found.ratio))
         })
         .done()
-        .notes(vec![
-            "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without."
-                .to_owned(),
-        ]);
+        .notes(vec![note.to_owned()]);
     (!rows.is_empty()).then(|| Section::new(title, [table]))
 }
 
@@ -275,10 +251,8 @@ fn method(found: &TuneFindings) -> Vec<String> {
                sign test decides after 8, 11 and 15 pairs; a change that is 5 % slower in each of its first three pairs is reverted. Changes that help are \
                measured again, with the other helpful changes on, and then all kept changes vs. none: the reported gain comes from these pairs only, \
                to avoid selection bias.";
-    let causes = found
-        .candidates
-        .iter()
-        .map(|row| format!("{}: {}", row.candidate.change.action, row.candidate.finding));
+    let causes = found.candidates.iter().map(|row| &row.candidate);
+    let causes = causes.map(|one| format!("{}: {}", one.change.action, one.finding));
     [how.to_owned()].into_iter().chain(causes).collect()
 }
 
@@ -288,28 +262,24 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
     let TuneStep::Pair(plan) = step else {
         return None;
     };
-    let last = records.iter().rev().find_map(|record| {
-        if let TuneRecord::Pair { plan, .. } = record {
-            Some(plan)
-        } else {
-            None
-        }
+    let last = records.iter().rev().find_map(|record| match record {
+        TuneRecord::Pair { plan, .. } => Some(plan),
+        _ => None,
     });
     if last.is_some_and(|last| last.phase == plan.phase && last.changed == plan.changed) {
         return None;
     }
-    let action = |number: &usize| {
-        spec.candidates
-            .get(*number)
-            .map(|candidate| &*candidate.change.action)
-    };
+    let action = |number: &usize| Some(spec.candidates.get(*number)?.change.action.as_str());
     let actions = plan.changed.iter().filter_map(action).joined("; ");
+
     let number = plan.changed.first().map_or(1, |first| first + 1);
     Some(match plan.phase {
-        TunePhase::Screening => format!(
-            "change {number} of {}: {actions}: measured with and without, up to 15 pairs",
-            spec.candidates.len()
-        ),
+        TunePhase::Screening => {
+            let all = spec.candidates.len();
+            format!(
+                "change {number} of {all}: {actions}: measured with and without, up to 15 pairs"
+            )
+        }
         TunePhase::Confirmation => format!("it helped; measured again: {actions}"),
         TunePhase::Total => format!("all kept changes vs. none: {actions}"),
     })
@@ -319,7 +289,7 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
 mod tests {
     use super::*;
     use vmtax_model::{
-        Candidate, ChangeCost, Estimate, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
+        ChangeCost, Estimate, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
     };
 
     fn row(action: &str, verdict: TuneVerdict) -> TuneRow {
