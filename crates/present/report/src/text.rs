@@ -47,12 +47,8 @@ pub fn command_lines(command: &str, width: usize, first: &str) -> String {
     let indent = if first.trim().is_empty() { first } else { "  " };
     let mut lines = vec![indent.to_owned()];
     let words = shell_words(&command);
-    let (words, comment) = words.split_at(
-        words
-            .iter()
-            .position(|word| word.starts_with('#'))
-            .unwrap_or(words.len()),
-    );
+    let comment = words.iter().position(|word| word.starts_with('#'));
+    let (words, comment) = words.split_at(comment.unwrap_or(words.len()));
     for word in words {
         let last = lines
             .last_mut()
@@ -63,10 +59,7 @@ pub fn command_lines(command: &str, width: usize, first: &str) -> String {
             None => lines.push(format!("{indent}  {word}")),
         }
     }
-    let lines: Vec<String> = lines
-        .into_iter()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    lines.retain(|line| !line.trim().is_empty());
     let head = only_if(!first.trim().is_empty(), format!("{}\n", first.trim_end()));
     let comment = comment.join(" ");
     let comment = match comment.trim_start_matches('#').trim_start() {
@@ -107,13 +100,9 @@ pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, wi
     out.push_str(&format!("\n{title}\n"));
     for item in items {
         let mut lines = item.split('\n');
-        out.push_str(&wrapped(
-            lines.next().unwrap_or_default(),
-            width,
-            bullet,
-            "  ",
-        ));
-        lines.for_each(|line| out.push_str(&command_lines(line, width, "    ")));
+        let sentence = lines.next().unwrap_or_default();
+        *out += &wrapped(sentence, width, bullet, "  ");
+        lines.for_each(|line| *out += &command_lines(line, width, "    "));
     }
 }
 
@@ -214,10 +203,9 @@ pub struct Paint(pub bool);
 impl Paint {
     /// `text` in the colour with this SGR code.
     pub fn with(self, code: &str, text: &str) -> String {
-        if self.0 {
-            format!("\u{1b}[{code}m{text}\u{1b}[0m")
-        } else {
-            text.to_owned()
+        match self.0 {
+            true => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            false => text.to_owned(),
         }
     }
 

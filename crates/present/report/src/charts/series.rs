@@ -39,15 +39,7 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
     let x = |i: f64| (i + 0.5) / count.max(1) as f64 * 100.0;
     let y = |v: f64| format!("{:.1}", 6.0 + (HEIGHT - 12.0) * (1.0 - axis.at(v) / 100.0));
     let text = |v: f64| value(metric.unit(), v);
-    // The level between changes: from which run, to which, and how much.
-    let mut levels = Vec::new();
-    if let Some(first) = series.changes.first() {
-        levels.push((0, first.at, first.before));
-    }
-    for (i, c) in series.changes.iter().enumerate() {
-        let to = series.changes.get(i + 1).map_or(count, |next| next.at);
-        levels.push((c.at, to, c.after));
-    }
+    let levels = levels(series);
     let days: Vec<usize> = (0..count).step_by(count.div_ceil(8).max(1)).collect();
     html! {
         div.plot.(series.key.machine) {
@@ -82,6 +74,22 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
             }
         }
     }
+}
+
+/// The medians between changes: from which run, to which, and how much.
+fn levels(series: &SeriesFindings) -> Vec<(usize, usize, f64)> {
+    let changes = &series.changes;
+    let first = changes.first().map(|first| (0, first.at, first.before));
+    let level = |(i, change): (usize, &Change)| {
+        let next = changes.get(i + 1).map(|next| next.at);
+        (
+            change.at,
+            next.unwrap_or(series.figures.len()),
+            change.after,
+        )
+    };
+    let others = changes.iter().enumerate().map(level);
+    first.into_iter().chain(others).collect()
 }
 
 /// Where: "tcg, aio=native, disk.depth=8".
@@ -208,18 +216,10 @@ impl<'a> Plot<'a> {
 
     /// Draws the medians between changes as lines.
     fn draw_levels(&mut self) {
-        let series = self.series;
-        let mut ends: Vec<usize> = series.changes.iter().map(|c| c.at).collect();
-        ends.push(series.figures.len());
-        let mut from = 0;
-        for (i, end) in ends.iter().enumerate() {
-            let level = i.checked_sub(1).map(|i| series.changes[i].after);
-            if let Some(level) = level.or_else(|| series.changes.first().map(|c| c.before)) {
-                let row = self.row(level);
-                let runs = self.column_of(from)..=self.column_of(end - 1);
-                self.grid[row][runs].fill(Mark('─', "36"));
-            }
-            from = *end;
+        for (from, to, level) in levels(self.series) {
+            let row = self.row(level);
+            let runs = self.column_of(from)..=self.column_of(to - 1);
+            self.grid[row][runs].fill(Mark('─', "36"));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::table::{Cell, Column, Row, Table, Tone};
 use super::{Block, Figure, NoticeKind, Report, Section, Tile};
-use crate::text::{only_if, parts, printable, when, with_lines};
+use crate::text::{Joined, only_if, parts, printable, when, with_lines};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -45,31 +45,26 @@ impl Report<'_> {
     /// Returns the CSS of a study's page beside the style that all pages share, and the policy for content that the
     /// page may load and run.
     fn own(&self) -> (&'static str, &'static str) {
-        match self.study {
-            "compare" => (
-                concat!(
-                    include_str!("../charts/layers.css"),
-                    include_str!("../charts/compare.css")
-                ),
-                POLICY,
+        let style = match self.study {
+            "compare" => concat!(
+                include_str!("../charts/layers.css"),
+                include_str!("../charts/compare.css")
             ),
-            "profile" => (include_str!("../charts/profile.css"), FRAMES),
-            "shares" => (include_str!("../charts/shares.css"), POLICY),
-            "fleet" => (include_str!("../charts/fleet.css"), POLICY),
-            "history" => (include_str!("../charts/history.css"), POLICY),
-            "layers" | "exec" => (include_str!("../charts/layers.css"), POLICY),
-            "growth" => (include_str!("../charts/growth.css"), POLICY),
-            _ => ("", POLICY),
-        }
+            "profile" => return (include_str!("../charts/profile.css"), FRAMES),
+            "shares" => include_str!("../charts/shares.css"),
+            "fleet" => include_str!("../charts/fleet.css"),
+            "history" => include_str!("../charts/history.css"),
+            "layers" | "exec" => include_str!("../charts/layers.css"),
+            "growth" => include_str!("../charts/growth.css"),
+            _ => "",
+        };
+        (style, POLICY)
     }
 
     fn body(&self) -> Markup {
-        let class = |kind| {
-            if kind == NoticeKind::Note {
-                "effects"
-            } else {
-                "warnings"
-            }
+        let class = |kind| match kind {
+            NoticeKind::Note => "effects",
+            NoticeKind::Warning | NoticeKind::Missing => "warnings",
         };
         let mut notes = self
             .notices
@@ -142,9 +137,8 @@ fn breakable(text: &str) -> Markup {
     let parts: Vec<&str> = text.split_inclusive(',').collect();
     // Not within a figure: "9,994".
     let breaks = |i: usize| {
-        parts
-            .get(i + 1)
-            .is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()))
+        let next = parts.get(i + 1);
+        next.is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()))
     };
     html! { @for (i, part) in parts.iter().enumerate() { (part) @if breaks(i) { wbr; } } }
 }
@@ -173,30 +167,13 @@ fn list(title: &str, class: &str, items: &[String]) -> Markup {
 
 /// A table that scrolls by itself where the page is too narrow for it.
 fn table(table: &Table) -> Markup {
-    let cell = |(i, column): (usize, &Column), cell: Option<&Cell>| {
-        let empty = Cell::default();
-        let cell = cell.unwrap_or(&empty);
-        let text = html! {
-            @for (i, line) in cell.text.lines().enumerate() {
-                @if i > 0 { br; }
-                @if cell.key.is_empty() { (prose(line)) } @else { span.key.(cell.key) { (prose(line)) } }
-            }
-        };
-        let hint = (!cell.hint.is_empty()).then_some(&cell.hint);
-        let class = class(column, cell);
-        html! {
-            @if i == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
-        }
-    };
     let shown = || {
-        table
-            .columns
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| !table.is_empty(*i))
+        let columns = table.columns.iter().enumerate();
+        columns.filter(|(i, _)| !table.is_empty(*i))
     };
+    let empty = Cell::default();
     let row = |cells: &[Cell], class: Option<&str>| {
-        html! { tr class=[class] { @for (i, column) in shown() { (cell((i, column), cells.get(i))) } } }
+        html! { tr class=[class] { @for (i, column) in shown() { (self::cell(i, column, cells.get(i).unwrap_or(&empty))) } } }
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label=(table.label) {
@@ -224,6 +201,21 @@ fn table(table: &Table) -> Markup {
     }
 }
 
+/// A cell of the column at this place; the first is the head of its row.
+fn cell(place: usize, column: &Column, cell: &Cell) -> Markup {
+    let text = html! {
+        @for (i, line) in cell.text.lines().enumerate() {
+            @if i > 0 { br; }
+            @if cell.key.is_empty() { (prose(line)) } @else { span.key.(cell.key) { (prose(line)) } }
+        }
+    };
+    let hint = (!cell.hint.is_empty()).then_some(&cell.hint);
+    let class = class(column, cell);
+    html! {
+        @if place == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
+    }
+}
+
 fn class(column: &Column, cell: &Cell) -> Option<String> {
     let tone = match cell.tone {
         Tone::Plain => "",
@@ -237,9 +229,9 @@ fn class(column: &Column, cell: &Cell) -> Option<String> {
         only_if(cell.strong, "median"),
         tone,
     ];
-    let classes: Vec<&str> = classes
+    let classes = classes
         .into_iter()
         .filter(|class| !class.is_empty())
-        .collect();
-    (!classes.is_empty()).then(|| classes.join(" "))
+        .joined(" ");
+    (!classes.is_empty()).then_some(classes)
 }

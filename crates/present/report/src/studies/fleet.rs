@@ -315,27 +315,28 @@ fn facts(found: &FleetFindings) -> Option<Section<'_>> {
             let cost = value(fact).and_then(|value| value.ratio);
             cost.map_or(NONE.to_owned(), |cost| ratio(cost.median))
         });
-    let notes = vec![format!(
+    let note = format!(
         "explains: the share of {what} that is gone when hosts with the same value are compared; p: corrected for all facts, \
          above {FLEET_LEVEL} inconclusive; value: that of most outliers; its cost is over that of hosts with the most common value."
-    )];
-    let table = Block::Table(table.done().most(MOST).notes(notes));
+    );
+    let table = Block::Table(table.done().most(MOST).notes(vec![note]));
+    let is_drawn = found.cause().is_some() && found.first_fact.len() == found.hosts.len();
+    let chart = is_drawn.then(|| Block::Figure(by_value(found, first)));
+    let title = format!("Facts that explain {what}");
+    Some(Section::new(title, chart.into_iter().chain([table])))
+}
+
+/// The hosts in a lane for each value of the fact that explains most.
+fn by_value<'a>(found: &'a FleetFindings, first: &'a FactEffect) -> Figure<'a> {
     let names: Vec<&str> = first
         .values
         .iter()
         .map(|value| value.value.as_str())
         .collect();
-    let is_shown = found.cause().is_some() && found.first_fact.len() == found.hosts.len();
-    let chart = is_shown.then(|| {
-        let chart = lanes(found, &names, |i| found.first_fact[i].as_str());
-        Block::Figure(Figure {
-            title: first.fact.clone(),
-            caption: CAPTION.to_owned(),
-            ..Figure::new(chart)
-        })
-    });
-    Some(Section::new(
-        format!("Facts that explain {what}"),
-        chart.into_iter().chain([table]),
-    ))
+    let chart = lanes(found, &names, |i| found.first_fact[i].as_str());
+    Figure {
+        title: first.fact.clone(),
+        caption: CAPTION.to_owned(),
+        ..Figure::new(chart)
+    }
 }

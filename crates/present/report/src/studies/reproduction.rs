@@ -2,6 +2,7 @@
 
 use crate::ReportError;
 use crate::engine::{Block, Cell, Report, Section, Table, Tile, Tone, words};
+use crate::json::plain_json;
 use crate::number::{NONE, counted, nanoseconds, percent, ratio, significant};
 use crate::text::Joined;
 use crate::view;
@@ -146,7 +147,7 @@ fn notes<'a>(row: &ClaimRow, recording: &'a Recording) -> BTreeSet<&'a str> {
 pub fn into_json(document: &str, case: &ReproductionFindings) -> Result<String, ReportError> {
     let mut value: Value = serde_json::from_str(document)?;
     value["case"] = serde_json::to_value(case)?;
-    Ok(serde_json::to_string_pretty(&value)?)
+    plain_json(&value)
 }
 
 fn measured(row: &ClaimRow) -> String {

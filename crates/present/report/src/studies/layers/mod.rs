@@ -273,6 +273,13 @@ fn head(column: &LayerColumn) -> Column {
     figures(name.trim_end()).broken(24, 8)
 }
 
+/// The figures of the untraced control.
+const CONTROL: [(&str, fn(&Summary) -> f64); 3] = [
+    ("control, untraced: mean", |one| one.mean_ns),
+    ("control p50", |one| one.p50_ns),
+    ("control p99", |one| one.p99_ns),
+];
+
 /// The layers' means, a column for each machine and variant.
 fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
@@ -310,12 +317,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
         scale.number(c.traced.mean_ns)
     }));
     if columns.iter().any(|c| c.control.is_some()) {
-        let figures: [(&str, fn(&Summary) -> f64); 3] = [
-            ("control, untraced: mean", |one| one.mean_ns),
-            ("control p50", |one| one.p50_ns),
-            ("control p99", |one| one.p99_ns),
-        ];
-        for (name, figure) in figures {
+        for (name, figure) in CONTROL {
             let text = |column: &LayerColumn| {
                 let control = column.control.as_ref();
                 control.map_or(NONE.to_owned(), |one| scale.number(figure(one)))
