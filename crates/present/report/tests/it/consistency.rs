@@ -3,9 +3,9 @@
 
 use crate::common::layers::{layers_recording, plain, varied};
 use crate::common::studies::{
-    antipatterns, command, compared, grown, regressed, reproduced, shared, states,
+    antipatterns, command, compared, exits, grown, regressed, reproduced, shared, states,
 };
-use crate::common::{THREE, exits::exits, findings, recording};
+use crate::common::{THREE, findings, recording};
 use vmtax_analysis::Side;
 use vmtax_model::*;
 use vmtax_recording::Recording;

@@ -1,6 +1,6 @@
 //! The engine: tables give way until they fit, and no text is a mark of Markdown.
 
-use crate::well_formed::assert_within;
+use crate::terminal::assert_within;
 use vmtax_report::{Block, Cell, Notice, Report, Section, Style, Table, figures, words};
 
 fn of(table: Table) -> Report<'static> {
