@@ -270,7 +270,7 @@ impl Chart for Falls<'_> {
         let ends = w.spans.iter().map(|span| span.end_ns).chain([w.total_ns]);
         let axis = Axis::from_zero(ends.filter(|v| v.is_finite()).fold(0.0, f64::max));
         let ticks = axis.ticks(6);
-        let scale = Scale::of(w.total_ns);
+        let scale = Scale::for_total(w.total_ns);
         let threads = distinct(w.spans.iter().map(lane));
         html! {
             div.waterfall { div.chart {
@@ -336,7 +336,7 @@ pub struct Heat<'a> {
 
 impl<'a> Heat<'a> {
     /// `None` where there is nothing to draw.
-    pub fn of(column: &'a LayerColumn) -> Option<Heat<'a>> {
+    pub fn new(column: &'a LayerColumn) -> Option<Heat<'a>> {
         let map = &column.heat;
         let rows = map.counts.iter().map(Vec::len).max().unwrap_or(0);
         let most = map.counts.iter().flatten().copied().max().unwrap_or(0);
@@ -353,7 +353,7 @@ impl Chart for Heat<'_> {
         let highest_ns = map.lowest_ns * map.row_factor.powf(rows as f64);
         let latency = Axis::between(map.lowest_ns, highest_ns);
         let length = map.column_ns * map.counts.len() as f64;
-        let (time, scale) = (Axis::from_zero(length), Scale::of(length));
+        let (time, scale) = (Axis::from_zero(length), Scale::for_total(length));
         let ticks = latency.ticks(5);
         html! {
                 div.chart.heat {

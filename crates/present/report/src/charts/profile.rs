@@ -22,7 +22,7 @@ impl BarState {
     const ALL: [BarState; 4] = [Self::Running, Self::Runnable, Self::Blocked, Self::Idle];
 
     /// Of a wait: what a thread without work does is idle.
-    fn of(reason: WaitFor) -> BarState {
+    fn for_wait(reason: WaitFor) -> BarState {
         match reason {
             WaitFor::Work | WaitFor::Events | WaitFor::Sleep | WaitFor::Guest | WaitFor::Resume => {
                 BarState::Idle
@@ -65,7 +65,7 @@ impl BarState {
             BarState::Runnable => thread.runnable.unwrap_or(0.0),
             BarState::Blocked | BarState::Idle => {
                 let waits = thread.waits.iter();
-                let waits = waits.filter(|wait| BarState::of(wait.reason) == self);
+                let waits = waits.filter(|wait| BarState::for_wait(wait.reason) == self);
                 waits.map(|wait| wait.fraction).sum()
             }
         }

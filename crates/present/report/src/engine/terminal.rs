@@ -170,13 +170,13 @@ fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fi
     for step in 0..=last {
         let ways = [(false, 2), (false, 1), (true, 1)].into_iter();
         for (worst, gap) in ways.take(if step == last { 3 } else { 2 }) {
-            let layout = Layout::of(&measured, step, worst, gap, width);
+            let layout = Layout::fitting(&measured, step, worst, gap, width);
             if layout.width() <= width {
                 return layout.fitted(table, layout.lines(rows, paint));
             }
         }
     }
-    let layout = Layout::of(&measured, last, true, 1, width);
+    let layout = Layout::fitting(&measured, last, true, 1, width);
     let lines = if !table.parts || layout.columns.len() < 3 {
         let lines = layout.lines(rows, Paint(false));
         lines.lines().map(|line| fit(line, width) + "\n").collect()
@@ -238,17 +238,25 @@ impl<'a> Measured<'a> {
     }
 }
 
+/// A column that is shown.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    measured: &'a Measured<'a>,
+    width: usize,
+    /// True if its cells are in their short forms.
+    short: bool,
+}
+
 /// Columns that are shown, with their widths.
 struct Layout<'a> {
-    /// Column, width, whether in its short form.
-    columns: Vec<(&'a Measured<'a>, usize, bool)>,
+    columns: Vec<Shown<'a>>,
     /// Blanks between columns.
     gap: usize,
 }
 
 impl<'a> Layout<'a> {
     /// As many columns as a step has; those that can give way so narrow that all fit, if that goes.
-    fn of(
+    fn fitting(
         measured: &'a [Measured<'a>],
         step: u8,
         worst: bool,
@@ -259,12 +267,15 @@ impl<'a> Layout<'a> {
         let kept = measured.iter().filter(|measured| is_kept(measured.column));
         let columns = kept.map(|measured| {
             let short = measured.column.shorten > 0 && step >= measured.column.shorten;
-            let width = if short {
-                measured.short_width
-            } else {
-                measured.width
-            };
-            (measured, width, short)
+            Shown {
+                measured,
+                width: if short {
+                    measured.short_width
+                } else {
+                    measured.width
+                },
+                short,
+            }
         });
         let mut layout = Layout {
             columns: columns.collect(),
@@ -275,13 +286,14 @@ impl<'a> Layout<'a> {
             Some(if worst { least } else { wanted })
         };
         while layout.width() > width {
-            let gives = |c: &&mut (&Measured, usize, bool)| {
-                floor(c.0.column).is_some_and(|floor| c.1 > floor)
+            let gives = |shown: &&mut Shown| {
+                floor(shown.measured.column).is_some_and(|floor| shown.width > floor)
             };
-            let Some(widest) = layout.columns.iter_mut().filter(gives).max_by_key(|c| c.1) else {
+            let giving = layout.columns.iter_mut().filter(gives);
+            let Some(widest) = giving.max_by_key(|shown| shown.width) else {
                 break;
             };
-            widest.1 -= 1;
+            widest.width -= 1;
         }
         layout
     }
@@ -322,7 +334,7 @@ impl<'a> Layout<'a> {
 
     /// Returns the lines of a table in this layout, with the notes of its columns and the names of those left out.
     fn fitted<'t>(&self, table: &'t Table, lines: String) -> Fitted<'t> {
-        let shown = self.columns.iter().map(|(shown, ..)| shown.position);
+        let shown = self.columns.iter().map(|shown| shown.measured.position);
         let shown: Vec<usize> = shown.collect();
         let all = || table.columns.iter().enumerate();
         let notes = all().filter(|(position, _)| shown.contains(position));
@@ -341,26 +353,22 @@ impl<'a> Layout<'a> {
     }
 
     fn width(&self) -> usize {
-        let widths = self.columns.iter().map(|(_, width, _)| width + self.gap);
+        let widths = self.columns.iter().map(|shown| shown.width + self.gap);
         widths.sum::<usize>().saturating_sub(self.gap)
     }
 
     fn lines(&self, rows: &[&Row], paint: Paint) -> String {
-        let heads = self
-            .columns
-            .iter()
-            .map(|(shown, ..)| Cell::from(head(shown.column)));
-        let head: Vec<Cell> = heads.collect();
+        let columns = self.columns.iter().map(|shown| shown.measured);
+        let head: Vec<Cell> = columns.map(|column| head(column.column).into()).collect();
         let mut out = self.row(&|i| head.get(i), Paint(false), true);
         out += &format!("{}\n", "─".repeat(self.width()));
         for row in rows {
             out += &match row {
                 Row::Group(name) => paint.bold(&fit(&plain(name), self.width())) + "\n",
-                Row::Cells(cells) | Row::First(cells) => self.row(
-                    &|i| self.columns.get(i).and_then(|c| cells.get(c.0.position)),
-                    paint,
-                    false,
-                ),
+                Row::Cells(cells) | Row::First(cells) => {
+                    let cell = |i: usize| cells.get(self.columns.get(i)?.measured.position);
+                    self.row(&cell, paint, false)
+                }
             };
         }
         out
@@ -385,7 +393,9 @@ impl<'a> Layout<'a> {
         for at in 0..height {
             let mut line = String::new();
             for (i, (cell, lines)) in cells.iter().enumerate() {
-                let (measured, width, _) = self.columns[i];
+                let Shown {
+                    measured, width, ..
+                } = self.columns[i];
                 let text = lines.get(at).map_or("", String::as_str);
                 let room = " ".repeat(width - columns(text).min(width));
                 let text = painted(cell, text, paint);
@@ -403,8 +413,12 @@ impl<'a> Layout<'a> {
 }
 
 /// The lines of a cell in a column of this width, in its short form or not.
-fn cell_lines(cell: &Cell, shown: &(&Measured, usize, bool), is_head: bool) -> Vec<String> {
-    let (measured, width, short) = *shown;
+fn cell_lines(cell: &Cell, shown: &Shown, is_head: bool) -> Vec<String> {
+    let Shown {
+        measured,
+        width,
+        short,
+    } = *shown;
     let text = match is_head {
         true => cell.text.clone(),
         false => measured.text(cell, short),

@@ -71,8 +71,8 @@ fn notes(findings: &CheckFindings) -> Vec<String> {
 
 /// JUnit's XML: a test case for each metric.
 pub fn junit(findings: &CheckFindings) -> String {
-    let [failures, skipped] =
-        [Verdict::Slower, Verdict::TooFewRounds].map(|verdict| of(findings, verdict).count());
+    let [failures, skipped] = [Verdict::Slower, Verdict::TooFewRounds]
+        .map(|verdict| with_verdict(findings, verdict).count());
     let count = findings.rows.len();
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"vmtax\" tests=\"{count}\" failures=\"{failures}\" skipped=\"{skipped}\" errors=\"0\">\n"
@@ -95,7 +95,7 @@ pub fn junit(findings: &CheckFindings) -> String {
 /// Commands by which GitHub's workflows annotate: an error for each metric that is worse.
 pub fn github(findings: &CheckFindings) -> String {
     let mut out = String::new();
-    for row in of(findings, Verdict::Slower) {
+    for row in with_verdict(findings, Verdict::Slower) {
         // https://docs.github.com/actions: what would end the line or the property is written as a percent code.
         let escaped = |text: &str| plain(text).replace('%', "%25");
         let title = escaped(&format!("{} on {}", row.metric, row.place))
@@ -108,14 +108,14 @@ pub fn github(findings: &CheckFindings) -> String {
 }
 
 /// The rows with a verdict: slower is worse by more than it may be.
-fn of(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Item = &CheckedRow> {
+fn with_verdict(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Item = &CheckedRow> {
     let rows = findings.rows.iter();
     rows.filter(move |row| row.comparison.verdict == verdict)
 }
 
 fn outcome(findings: &CheckFindings) -> String {
-    let worse: Vec<&CheckedRow> = of(findings, Verdict::Slower).collect();
-    let unsaid = of(findings, Verdict::TooFewRounds).count();
+    let worse: Vec<&CheckedRow> = with_verdict(findings, Verdict::Slower).collect();
+    let unsaid = with_verdict(findings, Verdict::TooFewRounds).count();
     let unsaid = only_if(
         unsaid > 0,
         format!(" Of {unsaid} there are too few rounds to say."),

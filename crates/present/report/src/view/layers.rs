@@ -87,7 +87,7 @@ pub struct Key {
 }
 
 impl Key {
-    fn of(row: &Row) -> Key {
+    fn new(row: &Row) -> Key {
         let (from, layer, state) = (row.from, row.layer, row.state);
         let label = row.label.clone();
         Key {
@@ -100,7 +100,7 @@ impl Key {
 
     /// This row in a column.
     pub fn find<'a>(&self, column: &'a LayerColumn) -> Option<&'a Row> {
-        column.rows.iter().find(|r| Key::of(r) == *self)
+        column.rows.iter().find(|r| Key::new(r) == *self)
     }
 
     /// Returns the row in one text, see [`name`].
@@ -125,7 +125,7 @@ pub fn taken(column: &LayerColumn) -> impl Iterator<Item = &Row> + Clone {
 /// The rows of all columns in the order of the path, without those that no request has.
 pub fn rows_of(columns: &[&LayerColumn]) -> Vec<Key> {
     let rows = columns.iter().flat_map(|column| taken(column));
-    let mut all = distinct(rows.map(Key::of));
+    let mut all = distinct(rows.map(Key::new));
     all.sort_by_key(|key| key.from);
     all
 }
@@ -250,7 +250,7 @@ pub struct Scale {
 
 impl Scale {
     /// The unit and decimals in which `total_ns` has four digits or more, and a row of a thousandth of it still one.
-    pub fn of(total_ns: f64) -> Scale {
+    pub fn for_total(total_ns: f64) -> Scale {
         let (unit, ns) = match total_ns.abs() {
             t if t < 2e3 => ("ns", 1.0),
             t if t < 2e7 => ("µs", 1e3),
@@ -268,7 +268,7 @@ impl Scale {
     /// For all columns of a table.
     pub fn for_columns(columns: &[&LayerColumn]) -> Scale {
         let means = columns.iter().map(|column| column.traced.mean_ns);
-        Scale::of(means.filter(|mean| mean.is_finite()).fold(0.0, f64::max))
+        Scale::for_total(means.filter(|mean| mean.is_finite()).fold(0.0, f64::max))
     }
 
     /// The number alone. Zero and what rounds to it differ.
@@ -314,11 +314,11 @@ mod tests {
 
     #[test]
     fn times_of_a_table_share_a_unit_and_nothing_is_hidden_as_zero() {
-        let scale = Scale::of(243_600.0);
+        let scale = Scale::for_total(243_600.0);
         let texts = [46_800.0, 4.0, 0.0, -120.0, f64::NAN].map(|ns| scale.text(ns));
         assert_eq!(texts, ["46.8 µs", "~0 µs", "0 µs", "−0.1 µs", "– µs"]);
         assert_eq!(
-            [900.0, 9_000.0, 56_000.0, 3.1e6].map(|t| Scale::of(t).text(t)),
+            [900.0, 9_000.0, 56_000.0, 3.1e6].map(|t| Scale::for_total(t).text(t)),
             ["900.0 ns", "9.00 µs", "56.0 µs", "3100.0 µs"]
         );
     }

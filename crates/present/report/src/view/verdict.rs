@@ -54,7 +54,7 @@ pub struct Pair {
     pub base: f64,
     /// Median of what is compared.
     pub other: f64,
-    /// Which of the medians is better; `None` where nobody knows.
+    /// Direction in which a median is better; `None` where nobody knows.
     pub better: Option<Better>,
 }
 

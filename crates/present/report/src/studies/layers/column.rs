@@ -294,7 +294,7 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
     }
     blocks.extend(column.waterfalls.iter().flat_map(waterfall));
     blocks.push(Block::folded("Every row", [rows(column)]));
-    blocks.extend(Heat::of(column).map(|heat| heat_map(column, heat)));
+    blocks.extend(Heat::new(column).map(|heat| heat_map(column, heat)));
     blocks.extend(folded_tables(column));
     let title = format!("{} in detail", view::title(column));
     match main {
@@ -344,7 +344,7 @@ fn folded_tables(column: &LayerColumn) -> Vec<Block<'static>> {
 
 /// The caption names the request; the table holds its segments.
 fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
-    let scale = Scale::of(w.total_ns);
+    let scale = Scale::for_total(w.total_ns);
     let caption = format!(
         "A traced request near the {}, {} since the operation's begin. Above: which thread has it; below: each segment.",
         w.which, scale.unit
@@ -407,7 +407,7 @@ fn rows(column: &LayerColumn) -> Table {
 
 /// The calibrated costs by side and kind.
 fn event_costs(corrected: &Corrected) -> Table {
-    let scale = Scale::of(1e3);
+    let scale = Scale::for_total(1e3);
     let figures = |name: &str| figures(format!("{name}, {}", scale.unit));
     let ci = || figures("95 % CI").spare(1);
     Table::of("What recording an event costs", &corrected.costs)

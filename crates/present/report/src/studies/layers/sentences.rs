@@ -25,7 +25,7 @@ pub fn observer(column: &LayerColumn) -> String {
     let control = column.control_median.as_ref();
     let control = control.filter(|control| control.interval.is_some());
     let control = control.map_or(String::new(), |control| {
-        let scale = Scale::of(control.median);
+        let scale = Scale::for_total(control.median);
         let range = scale.range(control);
         format!(
             "; 95\u{a0}% CI of the untraced median: {range} {}",
@@ -88,7 +88,7 @@ fn difference(d: &Difference) -> String {
         );
     };
     let time = d.comparison.difference.and_then(|ns| {
-        let (scale, i) = (Scale::of(ns.median), ns.interval?);
+        let (scale, i) = (Scale::for_total(ns.median), ns.interval?);
         let (low, high) = (scale.number(i.low), scale.number(i.high));
         Some(format!(" ({low} to {high} {})", scale.unit))
     });

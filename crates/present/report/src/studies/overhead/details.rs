@@ -1,4 +1,4 @@
-//! What `run` has beside the costs: every figure, distributions of latency, each round's value, every trial.
+//! Details of `run` beside the costs: every figure, distributions of latency, each round's value, every trial.
 
 use crate::charts::distributions::{DENSITIES_INTRO, Densities, ROUNDS_INTRO, Rounds, Values};
 use crate::engine::{Block, Cell, Figure, Section, Table, Tone, figures, words};

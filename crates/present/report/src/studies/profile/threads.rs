@@ -85,7 +85,7 @@ fn most_sampled(findings: &ProfileFindings) -> Option<String> {
 
 /// The vCPUs' time, or that of the busiest thread where there is none.
 fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<String> {
-    let subject = Subject::of(states, findings)?;
+    let subject = Subject::choose(states, findings)?;
     Some(format!(
         "{} {} of {:.1} s{}{}.",
         subject.who(),
@@ -109,7 +109,7 @@ struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     /// Chooses the threads; `None` if there is none.
-    fn of(states: &'a StateFindings, findings: &ProfileFindings) -> Option<Subject<'a>> {
+    fn choose(states: &'a StateFindings, findings: &ProfileFindings) -> Option<Subject<'a>> {
         let vcpus = states.threads.iter().filter(|thread| is_vcpu(thread));
         let mut threads: Vec<&ThreadStates> = vcpus.collect();
         let has_vcpus = !threads.is_empty();
@@ -381,7 +381,8 @@ fn table(found: &StateFindings) -> Table {
 
 /// The threads by samples on CPU.
 pub fn on_cpu(findings: &ProfileFindings) -> Table {
-    let of = |one: &ThreadShare, part: u64| percent(part as f64 / one.share.samples.max(1) as f64);
+    let part_of =
+        |one: &ThreadShare, part: u64| percent(part as f64 / one.share.samples.max(1) as f64);
     Table::of("Threads on CPU", &findings.threads)
         .column(words("thread").cut(16, 10), |one| one.name.as_str())
         .column(figures("tid").spare(3), |one| one.tid.to_string())
@@ -390,9 +391,11 @@ pub fn on_cpu(findings: &ProfileFindings) -> Table {
         })
         .column(figures("samples").spare(2), |one| count(one.share.samples))
         .column(figures("of all"), |one| percent(one.share.share))
-        .column(figures("in kernel").spare(1), |one| of(one, one.kernel))
+        .column(figures("in kernel").spare(1), |one| {
+            part_of(one, one.kernel)
+        })
         .column(figures("translated").spare(1), |one| {
-            of(one, one.translated)
+            part_of(one, one.translated)
         })
         .done()
         .most(SHOWN.0)
