@@ -1,4 +1,5 @@
-//! Text from recordings and guests made harmless for a terminal, and prose laid out for its width.
+//! Text from recordings and guests made harmless for a terminal, and prose laid out for its width; texts put together, items once
+//! each or in groups.
 
 use std::borrow::Borrow;
 use textwrap::{Options, WordSplitter};

@@ -324,16 +324,17 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
             };
             table.row(row(name, host.map(figure), &text));
         }
-        let effect = |column: &LayerColumn| {
-            let observer = column.observer.as_ref();
-            observer.map_or(NONE.to_owned(), |one| signed_percent(one.median - 1.0))
-        };
-        table.row(row("tracing overhead, paired", None, &effect));
+        table.row(row("tracing overhead, paired", None, &tracing_overhead));
     }
     table.row(row("joined", None, &|c| sentences::joined(&c.matched)));
     let clock_error = |c: &LayerColumn| format!("±{}", nanoseconds(c.clock.bound_ns));
     table.row(row("clock error", None, &clock_error));
     table
+}
+
+fn tracing_overhead(column: &LayerColumn) -> String {
+    let observer = column.observer.as_ref();
+    observer.map_or(NONE.to_owned(), |one| signed_percent(one.median - 1.0))
 }
 
 /// Every row of every column.
