@@ -5,7 +5,6 @@ pub mod bars;
 pub mod curves;
 pub mod distributions;
 pub mod hosts;
-pub mod intervals;
 pub mod layers;
 pub mod profile;
 pub mod series;

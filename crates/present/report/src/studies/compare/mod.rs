@@ -6,7 +6,7 @@ pub use crate::number::duration;
 pub use next::estimated;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, verdict as sentence};
+use crate::charts::bars::{Intervals, change};
 use crate::engine::{
     Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile, figures,
     words,
@@ -248,7 +248,7 @@ fn measured(
 }
 
 fn verdict_cell(row: &Compared, min_effect: f64) -> Cell {
-    Cell::from(sentence(row, min_effect)).tone(tone(row.comparison.verdict))
+    Cell::from(change(row, min_effect)).tone(tone(row.comparison.verdict))
 }
 
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
@@ -352,7 +352,7 @@ fn summary<'a>(
         .chain(rows_with(Verdict::Faster))
         .max_by(|a, b| size(a).total_cmp(&size(b)));
     let largest = largest.map_or(String::new(), |row| {
-        let by = sentence(row, min_effect);
+        let by = change(row, min_effect);
         format!("; largest difference: {}, {by}", row.metric)
     });
     counts + &largest
