@@ -13,7 +13,7 @@ use vmtax_report::{Style, exits, layers};
 fn main() {
     let folder =
         std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".to_owned()));
-    let found = common::exits::exits();
+    let found = common::studies::exits();
     std::fs::write(folder.join("exits.html"), exits::report(&found).html()).unwrap();
     std::fs::write(
         folder.join("exits.txt"),

@@ -11,11 +11,8 @@ use vmtax_recording::Recording;
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for (a path that is not UTF-8).
 pub fn json(recording: &Recording, findings: &impl Serialize) -> Result<String, ReportError> {
-    let trials = recording
-        .trials
-        .iter()
-        .map(trial)
-        .collect::<Result<Vec<Value>, _>>()?;
+    let trials = recording.trials.iter().map(trial);
+    let trials = trials.collect::<Result<Vec<Value>, _>>()?;
     plain_json(&json!({
         "schema": vmtax_model::REPORT_SCHEMA,
         "folder": recording.folder.to_string_lossy(),
@@ -54,9 +51,8 @@ fn with_remedies(mut findings: Value) -> Value {
     for child in children {
         *child = with_remedies(child.take());
     }
-    let warning = findings
-        .get("warning")
-        .and_then(|_| Warning::deserialize(&findings).ok());
+    let warning = findings.get("warning");
+    let warning = warning.and_then(|_| Warning::deserialize(&findings).ok());
     for advice in vmtax_rules::about(warning.as_slice()) {
         findings["finding"] = advice.finding.into();
         findings["remedies"] = json!(advice.remedies);
@@ -67,14 +63,13 @@ fn with_remedies(mut findings: Value) -> Value {
 /// A trial with the summary of each operation beside its histogram, so that a script needs no HDR reader.
 fn trial(record: &TrialRecord) -> Result<Value, serde_json::Error> {
     let mut value = serde_json::to_value(record)?;
-    if let Some(operations) = value
-        .pointer_mut("/result/operations")
-        .and_then(Value::as_array_mut)
-    {
-        for (json, operation) in operations
-            .iter_mut()
-            .zip(record.result().map(|r| &r.operations).into_iter().flatten())
-        {
+    let operations = value.pointer_mut("/result/operations");
+    if let Some(operations) = operations.and_then(Value::as_array_mut) {
+        let results = record
+            .result()
+            .into_iter()
+            .flat_map(|result| &result.operations);
+        for (json, operation) in operations.iter_mut().zip(results) {
             json["summary"] = serde_json::to_value(operation.latency.summary())?;
         }
     }

@@ -1,8 +1,8 @@
 //! Findings as people and programs see them: terminal, HTML, Markdown, JSON. Everything is rendered from the recording alone.
 
 mod charts;
-mod doctor;
 mod engine;
+mod host;
 mod json;
 mod review;
 mod studies;
@@ -10,13 +10,12 @@ mod sysbench;
 mod text;
 mod top;
 mod view;
-mod vms;
 
-pub use doctor::doctor;
 pub use engine::{
     Block, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report, Row, Section,
-    Table, Tile, Tone,
+    Table, Tile, Tone, figures, words,
 };
+pub use host::{doctor, vms};
 pub use json::{findings_json, json, plain_json};
 pub use review::{Review, review};
 pub use studies::{
@@ -29,7 +28,6 @@ pub use top::{
     VM_COUNTERS, VmCounter, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top,
     top_columns, unknown_columns,
 };
-pub use vms::vms;
 pub use vmtax_model::number::counted;
 
 use vmtax_model::number;

@@ -2,7 +2,7 @@
 //! where it calls one: for files each read, write and fsync.
 
 use crate::number::{self, nanoseconds};
-use crate::text::{plain, when};
+use crate::text::{Joined, plain, when};
 use crate::view;
 use std::fmt::Write as _;
 use vmtax_model::{Keeping, Latency, Metric, Outcome, TrialRecord, TrialResult, WorkloadName};
@@ -10,11 +10,9 @@ use vmtax_recording::Recording;
 
 /// Every trial of the recording, or the one with this number, in sysbench's figures. Empty when there is none.
 pub fn sysbench(recording: &Recording, number: Option<u32>) -> String {
-    let chosen = recording
-        .trials
-        .iter()
-        .filter(|t| number.is_none_or(|n| n == t.number));
-    chosen.map(trial).collect::<Vec<_>>().join("\n")
+    let is_chosen = |trial: &&TrialRecord| number.is_none_or(|number| number == trial.number);
+    let chosen = recording.trials.iter().filter(is_chosen);
+    chosen.map(trial).joined("\n")
 }
 
 /// One trial. Writing to a `String` cannot fail, so the results of `write!` are dropped.
@@ -45,28 +43,29 @@ pub fn result(result: &TrialResult) -> String {
     let mut out = format!("{}\n", result.workload.name);
     for measure in &result.measures {
         let figure = number::value(measure.metric.unit(), measure.value);
-        let _ = writeln!(out, "  {:<32}{figure}", measure.metric.label());
+        line(&mut out, measure.metric.label(), figure);
     }
     done(&mut out, result);
     out
 }
 
 fn done(out: &mut String, result: &TrialResult) {
-    let options: Vec<String> = result
-        .workload
-        .options
-        .iter()
-        .map(|(k, v)| format!("{k}={v}"))
-        .collect();
+    let options = result.workload.options.iter();
+    let options = options
+        .map(|(key, value)| format!("{key}={value}"))
+        .joined(" ");
     if !options.is_empty() {
-        let _ = writeln!(out, "  options: {}", plain(&options.join(" ")));
+        let _ = writeln!(out, "  options: {}", plain(&options));
     }
     rates(out, result);
     line(out, "total time:", format!("{:.4} s", result.total_s));
     latency(out, &events(result));
     fairness(out, result);
     operations(out, result);
-    unsupported(out, result);
+    for one in &result.unsupported {
+        let reason = format!("unsupported: {}", plain(&one.reason));
+        line(out, one.metric.label(), reason);
+    }
     kept(out, result);
     for note in &result.notes {
         let _ = writeln!(out, "  note: {}", plain(note));
@@ -90,16 +89,14 @@ fn rates(out: &mut String, result: &TrialResult) {
         (Metric::FileioReadBandwidth, "read, MiB/s:"),
         (Metric::FileioWriteBandwidth, "written, MiB/s:"),
     ];
-    if let Some(v) = result
-        .value(Metric::CpuEvents)
-        .or_else(|| result.value(Metric::ThreadsEvents))
-    {
-        line(out, "events per second:", format!("{v:.2}"));
-    }
-    for (metric, name) in rates {
-        if let Some(v) = result.value(metric) {
-            line(out, name, format!("{v:.2}"));
-        }
+    let events = result.value(Metric::CpuEvents);
+    let events = events.or_else(|| result.value(Metric::ThreadsEvents));
+    let events = events.map(|rate| ("events per second:", rate)).into_iter();
+    let rates = rates
+        .into_iter()
+        .filter_map(|(metric, name)| Some((name, result.value(metric)?)));
+    for (name, rate) in events.chain(rates) {
+        line(out, name, format!("{rate:.2}"));
     }
 }
 
@@ -119,29 +116,14 @@ fn latency(out: &mut String, events: &Latency) {
 /// Adds sysbench's fairness, how evenly the threads got through, where the workload has it.
 fn fairness(out: &mut String, result: &TrialResult) {
     if let Some(f) = &result.fairness {
+        let even = |mean: f64, stddev: f64| format!("{mean:.4}/{stddev:.2}");
+        let (events, time) = (
+            even(f.events_mean, f.events_stddev),
+            even(f.time_mean_s, f.time_stddev_s),
+        );
         line(out, "threads:", f.threads.to_string());
-        line(
-            out,
-            "events (avg/stddev):",
-            format!("{:.4}/{:.2}", f.events_mean, f.events_stddev),
-        );
-        line(
-            out,
-            "execution time (avg/stddev), s:",
-            format!("{:.4}/{:.2}", f.time_mean_s, f.time_stddev_s),
-        );
-    }
-}
-
-/// Adds a line for each metric without a figure, with the reason.
-fn unsupported(out: &mut String, result: &TrialResult) {
-    for u in &result.unsupported {
-        let _ = writeln!(
-            out,
-            "  {:<32}unsupported: {}",
-            u.metric.label(),
-            plain(&u.reason)
-        );
+        line(out, "events (avg/stddev):", events);
+        line(out, "execution time (avg/stddev), s:", time);
     }
 }
 
@@ -153,12 +135,8 @@ fn kept(out: &mut String, result: &TrialResult) {
             Keeping::Lost => "lost",
             Keeping::Refused => "refused",
         };
-        let _ = writeln!(
-            out,
-            "  {:<32}{keeping:<9}{}",
-            plain(&kept.what),
-            plain(&kept.detail)
-        );
+        let detail = plain(&kept.detail);
+        line(out, &plain(&kept.what), format!("{keeping:<9}{detail}"));
     }
 }
 
@@ -194,18 +172,12 @@ fn operations(out: &mut String, result: &TrialResult) {
     for operation in &result.operations {
         let name = plain(&operation.name);
         if let Some(s) = operation.latency.summary() {
-            let [min, avg, p95, p99, max] = [
-                s.min_ns as f64,
-                s.mean_ns,
-                s.p95_ns as f64,
-                s.p99_ns as f64,
-                s.max_ns as f64,
-            ]
-            .map(nanoseconds);
+            let [min, p95, p99, max] =
+                [s.min_ns, s.p95_ns, s.p99_ns, s.max_ns].map(|ns| nanoseconds(ns as f64));
+            let (count, avg) = (s.count, nanoseconds(s.mean_ns));
             let _ = writeln!(
                 out,
-                "  {name:<20}{:>10}{min:>11}{avg:>11}{p95:>11}{p99:>11}{max:>11}",
-                s.count
+                "  {name:<20}{count:>10}{min:>11}{avg:>11}{p95:>11}{p99:>11}{max:>11}"
             );
         }
     }

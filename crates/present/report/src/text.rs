@@ -1,5 +1,7 @@
-//! Text from recordings and guests made harmless for a terminal, and prose laid out for its width.
+//! Text from recordings and guests made harmless for a terminal, and prose laid out for its width; texts put together, items once
+//! each or in groups.
 
+use std::borrow::Borrow;
 use textwrap::{Options, WordSplitter};
 
 /// One line without anything that a terminal would obey or that would reorder the text: control characters (C0, C1,
@@ -20,7 +22,7 @@ pub fn plain(text: &str) -> String {
 
 /// A page without control characters (line breaks stay) and bidirectional overrides.
 pub fn printable(page: &str) -> String {
-    page.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+    page.split('\n').map(plain).joined("\n")
 }
 
 /// `text` in lines of at most `width` columns, the first after `first`, the others after `other`.
@@ -46,12 +48,8 @@ pub fn command_lines(command: &str, width: usize, first: &str) -> String {
     let indent = if first.trim().is_empty() { first } else { "  " };
     let mut lines = vec![indent.to_owned()];
     let words = shell_words(&command);
-    let (words, comment) = words.split_at(
-        words
-            .iter()
-            .position(|word| word.starts_with('#'))
-            .unwrap_or(words.len()),
-    );
+    let comment = words.iter().position(|word| word.starts_with('#'));
+    let (words, comment) = words.split_at(comment.unwrap_or(words.len()));
     for word in words {
         let last = lines
             .last_mut()
@@ -62,25 +60,14 @@ pub fn command_lines(command: &str, width: usize, first: &str) -> String {
             None => lines.push(format!("{indent}  {word}")),
         }
     }
-    let lines: Vec<String> = lines
-        .into_iter()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    let head = if first.trim().is_empty() {
-        String::new()
-    } else {
-        format!("{}\n", first.trim_end())
-    };
+    lines.retain(|line| !line.trim().is_empty());
+    let head = only_if(!first.trim().is_empty(), format!("{}\n", first.trim_end()));
     let comment = comment.join(" ");
     let comment = match comment.trim_start_matches('#').trim_start() {
         "" => String::new(),
         text => wrapped(text, width, &format!("{indent}# "), &format!("{indent}# ")),
     };
-    let command = if lines.is_empty() {
-        String::new()
-    } else {
-        lines.join(" \\\n") + "\n"
-    };
+    let command = only_if(!lines.is_empty(), lines.join(" \\\n") + "\n");
     format!("{head}{command}{comment}")
 }
 
@@ -114,14 +101,71 @@ pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, wi
     out.push_str(&format!("\n{title}\n"));
     for item in items {
         let mut lines = item.split('\n');
-        out.push_str(&wrapped(
-            lines.next().unwrap_or_default(),
-            width,
-            bullet,
-            "  ",
-        ));
-        lines.for_each(|line| out.push_str(&command_lines(line, width, "    ")));
+        let sentence = lines.next().unwrap_or_default();
+        *out += &wrapped(sentence, width, bullet, "  ");
+        lines.for_each(|line| *out += &command_lines(line, width, "    "));
     }
+}
+
+/// Returns `text` where a condition holds, otherwise an empty one.
+pub fn only_if<T: Default>(holds: bool, text: T) -> T {
+    if holds { text } else { T::default() }
+}
+
+/// Texts that become one.
+pub trait Joined {
+    /// Returns the texts one after the other, with a text between each two.
+    fn joined(self, gap: &str) -> String;
+}
+
+impl<S: Borrow<str>, I: Iterator<Item = S>> Joined for I {
+    fn joined(self, gap: &str) -> String {
+        self.collect::<Vec<S>>().join(gap)
+    }
+}
+
+/// "a, b and c".
+pub fn listed(parts: &[String]) -> String {
+    match parts {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        _ => parts.concat(),
+    }
+}
+
+/// Returns each item once, in the order in which they first appear.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for item in items {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    all
+}
+
+/// Returns the items of each key together, keys in the order in which they first appear.
+pub fn grouped<K: PartialEq, T>(pairs: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for (key, item) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, items)) => items.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
+}
+
+/// The parts of a text whose commands stand between backticks: whether each is a command, and what it says.
+pub fn parts(text: &str) -> impl Iterator<Item = (bool, &str)> {
+    text.split('`')
+        .enumerate()
+        .map(|(i, part)| (i % 2 == 1, part))
+        .filter(|(_, part)| !part.is_empty())
+}
+
+/// A sentence, and the lines that it ends with, to be copied.
+pub fn with_lines(text: &str) -> (&str, &str) {
+    text.split_once('\n').unwrap_or((text, ""))
 }
 
 /// When a recording began, for people: `2026-11-20 14:02 UTC`. The text itself when it is no time.
@@ -160,10 +204,9 @@ pub struct Paint(pub bool);
 impl Paint {
     /// `text` in the colour with this SGR code.
     pub fn with(self, code: &str, text: &str) -> String {
-        if self.0 {
-            format!("\u{1b}[{code}m{text}\u{1b}[0m")
-        } else {
-            text.to_owned()
+        match self.0 {
+            true => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            false => text.to_owned(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A horizontal axis in percent of the picture's width, linear from zero or logarithmic.
 
 use maud::{Markup, html as markup};
-use vmtax_model::{Estimate, SeriesFindings};
+use vmtax_model::Estimate;
 
 /// Where values lie.
 pub struct Axis {
@@ -12,63 +12,38 @@ pub struct Axis {
 }
 
 impl Axis {
+    fn new(low: f64, high: f64, log: bool) -> Axis {
+        Axis { low, high, log }
+    }
+
     /// An axis for ratios to native: linear from 0 unless they span more than a factor of eight.
     pub fn for_ratios(values: &[f64]) -> Axis {
         let (low, high) = bounds(values, 1.0, 1.0);
         if high / low > 8.0 {
-            Axis {
-                low: low / 1.1,
-                high: high * 1.1,
-                log: true,
-            }
+            Axis::new(low / 1.1, high * 1.1, true)
         } else {
-            Axis {
-                low: 0.0,
-                high: high * 1.05,
-                log: false,
-            }
+            Axis::new(0.0, high * 1.05, false)
         }
     }
 
     /// A logarithmic axis that holds all values; those of zero or less are left out.
     pub fn log(values: &[f64]) -> Axis {
-        let positive: Vec<f64> = values
-            .iter()
-            .copied()
-            .filter(|v| v.is_finite() && *v > 0.0)
-            .collect();
-        let (low, high) = bounds(&positive, f64::MAX, 0.0);
-        if positive.is_empty() {
-            return Axis {
-                low: 1.0,
-                high: 10.0,
-                log: true,
-            };
+        let (low, high) = bounds(values, f64::MAX, 0.0);
+        if low > high {
+            return Axis::new(1.0, 10.0, true);
         }
         // A little air, and never a width of nothing.
-        Axis {
-            low: low / 1.15,
-            high: high * 1.15,
-            log: true,
-        }
+        Axis::new(low / 1.15, high * 1.15, true)
     }
 
     /// A linear axis from 0 to `high`.
     pub fn from_zero(high: f64) -> Axis {
-        Axis {
-            low: 0.0,
-            high: if high > 0.0 { high } else { 1.0 },
-            log: false,
-        }
+        Axis::new(0.0, if high > 0.0 { high } else { 1.0 }, false)
     }
 
     /// A logarithmic axis with these ends, both above 0.
     pub fn between(low: f64, high: f64) -> Axis {
-        Axis {
-            low,
-            high: high.max(low * 1.01),
-            log: true,
-        }
+        Axis::new(low, high.max(low * 1.01), true)
     }
 
     /// A linear axis that holds all values, which lie close together: no zero, a little air.
@@ -78,33 +53,17 @@ impl Axis {
         if low > high {
             Axis::from_zero(1.0)
         } else {
-            Axis {
-                low: low - air,
-                high: high + air,
-                log: false,
-            }
+            Axis::new(low - air, high + air, false)
         }
     }
 
-    /// An axis for the figures of many runs with their intervals: without zero, logarithmic where they span more than a
-    /// factor of eight.
-    pub fn of_figures(series: &SeriesFindings) -> Axis {
-        let values = series.figures.iter().map(|f| f.value);
-        let all: Vec<f64> = values
-            .flat_map(|v| {
-                [
-                    Some(v.median),
-                    v.interval.map(|i| i.low),
-                    v.interval.map(|i| i.high),
-                ]
-            })
-            .flatten()
-            .collect();
-        let (low, high) = bounds(&all, f64::MAX, 0.0);
+    /// An axis that holds all values: without zero, logarithmic where they span more than a factor of eight.
+    pub fn spanning(values: &[f64]) -> Axis {
+        let (low, high) = bounds(values, f64::MAX, 0.0);
         if high / low > 8.0 {
-            Axis::log(&all)
+            Axis::log(values)
         } else {
-            Axis::around(&all)
+            Axis::around(values)
         }
     }
 
@@ -130,10 +89,8 @@ impl Axis {
     /// A bar for a ratio, from the line of 1 (logarithmic) or from 0, with a whisker for its interval; `middle` and
     /// `height` in pixels.
     pub fn bar(&self, ratio: &Estimate, middle: f64, height: f64) -> Markup {
-        let (start, end) = (
-            if self.log { self.at(1.0) } else { 0.0 },
-            self.at(ratio.median),
-        );
+        let start = if self.log { self.at(1.0) } else { 0.0 };
+        let end = self.at(ratio.median);
         let (from, width) = (start.min(end), (start - end).abs().max(0.2));
         markup! {
             rect x=(percent(from)) width=(percent(width)) y=(middle - height / 2.0) height=(height) rx="2" {}
@@ -182,17 +139,13 @@ impl Axis {
     fn linear_ticks(&self, most: usize) -> Vec<f64> {
         let rough = (self.high - self.low) / most.max(1) as f64;
         let decade = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0]
-            .iter()
-            .map(|s| s * decade)
-            .find(|s| *s >= rough)
-            .unwrap_or(10.0 * decade);
+        let mut steps = [1.0, 2.0, 5.0, 10.0].iter().map(|s| s * decade);
+        let step = steps.find(|s| *s >= rough).unwrap_or(10.0 * decade);
         let first = (self.low / step).ceil();
         let count = (self.high / step).floor() - first;
         // At most ten times `most` by the choice of the step; the cast cannot lose anything.
-        (0..=count.clamp(0.0, 100.0) as u32)
-            .map(|i| (first + f64::from(i)) * step)
-            .collect()
+        let all = 0..=count.clamp(0.0, 100.0) as u32;
+        all.map(|i| (first + f64::from(i)) * step).collect()
     }
 
     /// Vertical lines at `ticks` over the whole height of a picture.
@@ -217,6 +170,14 @@ impl Axis {
             }
         }
     }
+}
+
+/// Returns an estimate's median, and the ends of its interval.
+pub fn ends(estimate: &Estimate) -> impl Iterator<Item = f64> + use<> {
+    let ends = estimate.interval.map(|i| [i.low, i.high]);
+    [estimate.median]
+        .into_iter()
+        .chain(ends.into_iter().flatten())
 }
 
 /// Formats a coordinate in percent: "12.50%".

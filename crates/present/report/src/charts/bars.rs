@@ -1,10 +1,14 @@
-//! Costs as bars from ×1, with whiskers for their intervals; a lane each, side by side under one name.
+//! Costs on an axis of ratios, as bars from ×1 with whiskers or as intervals around it; the parts of a command's time on a
+//! guest as bars, beside the same parts natively.
 
-use super::axis::{Axis, percent};
+use super::axis::{Axis, ends, percent};
 use crate::engine::Chart;
-use crate::number::{ratio, significant};
+use crate::number::{self, difference, factor, ratio, significant, value};
+use crate::text::Joined;
+use crate::view::by_workload;
+use crate::view::verdict::{class, interval};
 use maud::{Markup, html};
-use vmtax_model::Estimate;
+use vmtax_model::{Against, Better, Compared, Estimate, Machine, Unit, Verdict};
 
 /// Height of a lane, CSS pixels; style.css gives the figures beside it the same.
 const LANE: f64 = 20.0;
@@ -48,23 +52,11 @@ pub struct Lane {
 
 impl Bars {
     fn costs(&self) -> Vec<f64> {
-        let lanes = self
-            .groups
-            .iter()
-            .flat_map(|(_, rows)| rows)
-            .flat_map(|row| &row.lanes);
-        let ends = |cost: Estimate| {
-            [
-                Some(cost.median),
-                cost.interval.map(|i| i.low),
-                cost.interval.map(|i| i.high),
-            ]
-        };
-        lanes
-            .filter_map(|lane| lane.cost)
-            .flat_map(ends)
-            .flatten()
-            .collect()
+        let rows = self.groups.iter().flat_map(|(_, rows)| rows);
+        let costs = rows
+            .flat_map(|row| &row.lanes)
+            .filter_map(|lane| lane.cost.as_ref());
+        costs.flat_map(ends).collect()
     }
 
     /// Returns true if there is no bar.
@@ -99,22 +91,20 @@ impl Chart for Bars {
 
 fn tick(t: f64) -> String {
     let text = significant(t);
-    let text = if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        &text
-    };
-    format!("×{text}")
+    match text.contains('.') {
+        true => format!("×{}", text.trim_end_matches('0').trim_end_matches('.')),
+        false => format!("×{text}"),
+    }
 }
 
 fn row(row: &Row, axis: &Axis, ticks: &[f64]) -> Markup {
     let said = |lane: &Lane| format!("{} {} {}", lane.class, lane.figure, lane.range);
-    let spoken: Vec<String> = row.lanes.iter().map(said).collect();
+    let spoken = row.lanes.iter().map(said).joined(", ");
     let one = percent(axis.at(1.0));
     html! {
         div.row {
             span.name { (crate::engine::prose(&row.name)) @if !row.more.is_empty() { " " small { (row.more) } } }
-            svg.bars height=(LANE * row.lanes.len() as f64 + 2.0 * AIR) role="img" aria-label={ (row.name) ": " (spoken.join(", ")) } {
+            svg.bars height=(LANE * row.lanes.len() as f64 + 2.0 * AIR) role="img" aria-label={ (row.name) ": " (spoken) } {
                 (axis.grid(ticks))
                 @for (i, lane) in row.lanes.iter().enumerate() {
                     @if let Some(cost) = &lane.cost {
@@ -131,6 +121,158 @@ fn row(row: &Row, axis: &Axis, ticks: &[f64]) -> Markup {
                     span.(lane.class) {
                         @if lane.shown { b { (lane.figure) } } @else { span.open { (lane.figure) } }
                         " " span.range { (lane.range) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The ratios of a variant to the baseline.
+pub struct Intervals<'a> {
+    /// Variant with its rows.
+    pub against: &'a Against,
+    /// The smallest difference that matters, as a fraction.
+    pub min_effect: f64,
+}
+
+impl Chart for Intervals<'_> {
+    fn svg(&self) -> Markup {
+        let rows = &self.against.rows;
+        let ends = rows.iter().flat_map(|row| ends(&deciding(row)));
+        let ends = ends.chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)]);
+        let axis = Axis::log(&ends.collect::<Vec<f64>>());
+        let ticks = ticks_near_one(&axis);
+        html! {
+            div.chart.compared {
+                @for (workload, rows) in by_workload(rows, |r| r.metric) {
+                    div.group { h3 { (workload) } div { (axis.labels(&ticks, |t| format!("×{}", significant(t)))) } span {} }
+                    @for row in rows { (interval_line(row, self.min_effect, &axis, &ticks)) }
+                }
+            }
+        }
+    }
+}
+
+/// Ticks of an axis that may be narrow: where there are no round decades, shares of 1.
+fn ticks_near_one(axis: &Axis) -> Vec<f64> {
+    let (low, high) = axis.ends();
+    let usual = axis.ticks(7);
+    if usual.len() > 2 {
+        return usual;
+    }
+    let reach = (high.ln()).max(-low.ln());
+    let mut steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].into_iter();
+    let step = steps.find(|s| reach / s <= 5.0).unwrap_or(1.0);
+    let all = (-8..=8).map(|i| 1.0 + f64::from(i) * step);
+    all.filter(|t| (low..=high).contains(t)).collect()
+}
+
+fn interval_line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
+    let change = change(row, min_effect);
+    let axis_percent = |v: f64| percent(axis.at(v));
+    let (from, to) = (axis.at(1.0 / (1.0 + min_effect)), axis.at(1.0 + min_effect));
+    let median = ratio(row.comparison.ratio.median);
+    let spoken = format!("{median} {}: {change}", interval(&deciding(row)));
+    html! {
+        div.row.(class(row.comparison.verdict)) {
+            span.name { (row.metric.label()) }
+            svg height="20" role="img" aria-label={ (row.metric.label()) ": " (spoken) } {
+                title { (spoken) }
+                rect.matters x=(percent(from)) width=(percent(to - from)) y="0" height="100%" {}
+                (axis.grid(ticks))
+                line.one x1=(axis_percent(1.0)) x2=(axis_percent(1.0)) y1="0" y2="100%" {}
+                @if let Some(i) = deciding(row).interval {
+                    line.ends x1=(axis_percent(i.low)) x2=(axis_percent(i.high)) y1="10" y2="10" {}
+                }
+                circle cx=(axis_percent(row.comparison.ratio.median)) cy="10" r="5" {}
+            }
+            span.time { b { (median) } " " (change) }
+        }
+    }
+}
+
+/// The ratio with its interval where that agrees with the verdict. The interval is of one metric alone, the verdict of all
+/// (Holm): an inconclusive metric's interval may exclude ×1, and would contradict what stands beside it.
+pub fn deciding(row: &Compared) -> Estimate {
+    let ratio = row.comparison.ratio;
+    Estimate {
+        interval: ratio.interval.filter(|_| !row.is_left_open_by_correction()),
+        ..ratio
+    }
+}
+
+/// "3.1 % lower", "2.47 times as high": what became of the value itself, also of a rate.
+pub fn change(row: &Compared, min_effect: f64) -> String {
+    let cost = row.comparison.ratio.median;
+    // A rate is the inverse of its cost.
+    let times = match row.metric.better() {
+        Better::Higher => 1.0 / cost,
+        _ => cost,
+    };
+    match row.comparison.verdict {
+        Verdict::Slower | Verdict::Faster if times > 2.0 => {
+            format!("{} times as high", factor(times))
+        }
+        Verdict::Slower | Verdict::Faster => {
+            let direction = if times > 1.0 { "higher" } else { "lower" };
+            format!("{} {direction}", number::percent((times - 1.0).abs()))
+        }
+        Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
+        Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
+        Verdict::TooFewRounds => "too few rounds".to_owned(),
+    }
+}
+
+/// A difference below this, seconds, is rounding of the accounts.
+pub const NEGLIGIBLE_S: f64 = 5e-7;
+
+/// A part of a time, as text.
+pub fn seconds(s: f64) -> String {
+    if s.abs() < NEGLIGIBLE_S {
+        "0".to_owned()
+    } else if s < 0.0 {
+        difference(Unit::Seconds, s)
+    } else {
+        value(Unit::Seconds, s)
+    }
+}
+
+/// Name of a part, seconds natively, seconds on the guest.
+pub type PartTimes = (&'static str, Option<f64>, f64);
+
+/// Parts of a time, in seconds.
+pub struct Parts {
+    /// Machine of the guest.
+    pub machine: Machine,
+    /// Parts from top to bottom.
+    pub rows: Vec<PartTimes>,
+}
+
+impl Chart for Parts {
+    fn svg(&self) -> Markup {
+        let longer = |(_, native, guest): &PartTimes| native.unwrap_or(0.0).max(*guest);
+        let longest = self.rows.iter().map(longer).fold(0.0, f64::max);
+        let axis = Axis::from_zero(longest.max(f64::MIN_POSITIVE));
+        let ticks = axis.ticks(5);
+        html! {
+            p.legend {
+                span.key.(self.machine.as_str()) { (self.machine) }
+                @if self.rows.iter().any(|row| row.1.is_some()) { span.key.native { "native" } }
+            }
+            div.chart {
+                div.group { span {} div { (axis.labels(&ticks, seconds)) } span {} }
+                @for (name, native, guest) in &self.rows {
+                    div.row {
+                        span.name { (name) }
+                        svg height="28" role="img" aria-label={ (name) ": " (seconds(*guest)) } {
+                            (axis.grid(&ticks))
+                            g.(self.machine.as_str()).full { rect width=(percent(axis.at(guest.max(0.0)))) y="4" height="11" rx="2" {} }
+                            @if let Some(native) = native {
+                                g.native.full { rect width=(percent(axis.at(native.max(0.0)))) y="17" height="7" rx="2" {} }
+                            }
+                        }
+                        span.figures { span.(self.machine.as_str()) { b { (seconds(*guest)) } } }
                     }
                 }
             }

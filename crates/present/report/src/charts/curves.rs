@@ -3,6 +3,7 @@
 use super::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::{NONE, count, nanoseconds, nanoseconds_tick};
+use crate::text::{Joined, only_if};
 use maud::{Markup, html as markup};
 use std::fmt::Write as _;
 use vmtax_model::{CurvePoint, Growth, Law, Unit};
@@ -19,6 +20,16 @@ pub struct Curves<'a> {
     pub option: &'a str,
 }
 
+/// Returns the axes of sizes and of costs.
+fn axes(growths: &[(&str, &Growth)]) -> (Axis, Axis) {
+    let steps = || growths.iter().flat_map(|(_, growth)| &growth.steps);
+    let sizes: Vec<f64> = steps().map(|step| step.size as f64).collect();
+    let costs = steps().flat_map(|step| &step.rounds).map(|cost| cost.ns);
+    let laws = growths.iter().flat_map(|(_, growth)| &growth.curve);
+    let costs: Vec<f64> = costs.chain(laws.map(|point| point.ns.median)).collect();
+    (Axis::log(&sizes), Axis::log(&costs))
+}
+
 impl Chart for Curves<'_> {
     fn svg(&self) -> Markup {
         picture(self)
@@ -27,23 +38,7 @@ impl Chart for Curves<'_> {
 
 fn picture(curves: &Curves) -> Markup {
     let growths = &curves.growths;
-    let costs = growths
-        .iter()
-        .flat_map(|(_, g)| g.steps.iter().flat_map(|r| r.rounds.iter().map(|c| c.ns)));
-    let y = Axis::log(
-        &costs
-            .chain(
-                growths
-                    .iter()
-                    .flat_map(|(_, g)| g.curve.iter().map(|p| p.ns.median)),
-            )
-            .collect::<Vec<_>>(),
-    );
-    let sizes: Vec<f64> = growths
-        .iter()
-        .flat_map(|(_, g)| g.steps.iter().map(|r| r.size as f64))
-        .collect();
-    let x = Axis::log(&sizes);
+    let (x, y) = axes(growths);
     let (across, up) = (x.ticks(6), y.ticks(5));
     let height = |ns: f64| HEIGHT * (1.0 - y.at(ns) / 100.0);
     let what = growths
@@ -96,7 +91,7 @@ pub fn cost_label(growth: &Growth) -> String {
 
 /// Where: "tcg, qemu=5.2".
 pub fn machine_label(growth: &Growth) -> String {
-    let gap = if growth.variant.is_empty() { "" } else { ", " };
+    let gap = only_if(!growth.variant.is_empty(), ", ");
     format!("{}{gap}{}", growth.machine, growth.variant)
 }
 
@@ -116,24 +111,17 @@ pub fn law_label(growth: &Growth) -> String {
     let mut laws: Vec<Law> = [law].into_iter().chain(growth.or.iter().copied()).collect();
     laws.sort_unstable();
     if laws.len() > 2 {
-        return format!(
-            "{} to {}",
-            laws[0].notation(),
-            laws[laws.len() - 1].notation()
-        );
+        let [first, last] = [laws[0], laws[laws.len() - 1]].map(Law::notation);
+        return format!("{first} to {last}");
     }
-    laws.iter()
-        .map(|law| law.notation())
-        .collect::<Vec<_>>()
-        .join(" or ")
+    laws.iter().map(|law| law.notation()).joined(" or ")
 }
 
 fn spoken(growths: &[(&str, &Growth)]) -> String {
+    let growths = growths.iter();
     growths
-        .iter()
         .map(|(_, g)| format!("{} {}", machine_label(g), law_label(g)))
-        .collect::<Vec<_>>()
-        .join(", ")
+        .joined(", ")
 }
 
 fn line(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {
@@ -142,12 +130,9 @@ fn line(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {
 
 /// Along the intervals' upper ends, and back along the lower ones; empty where there are none.
 fn band(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {
-    let ends: Vec<(f64, f64, f64)> = curve
-        .iter()
-        .filter_map(|p| p.ns.interval.map(|i| (p.size, i.low, i.high)))
-        .collect();
-    let there = ends.iter().map(|(n, _, high)| (*n, *high));
-    let back = ends.iter().rev().map(|(n, low, _)| (*n, *low));
+    let ends = curve.iter().filter_map(|p| Some((p.size, p.ns.interval?)));
+    let there = ends.clone().map(|(n, i)| (n, i.high));
+    let back = ends.rev().map(|(n, i)| (n, i.low));
     let mut d = path(there.chain(back), x, y);
     if !d.is_empty() {
         d.push('Z');

@@ -31,21 +31,9 @@ pub struct Lane<'a> {
 
 impl Hosts<'_> {
     fn axis(&self) -> Axis {
-        let all: Vec<f64> = self
-            .0
-            .iter()
-            .flat_map(|lane| &lane.hosts)
-            .map(|host| host.ratio.median)
-            .chain([1.0])
-            .collect();
-        let (low, high) = all.iter().fold((1.0_f64, 1.0_f64), |(low, high), r| {
-            (low.min(*r), high.max(*r))
-        });
-        if high / low > 8.0 {
-            Axis::log(&all)
-        } else {
-            Axis::around(&all)
-        }
+        let hosts = self.0.iter().flat_map(|lane| &lane.hosts);
+        let ratios = hosts.map(|host| host.ratio.median).chain([1.0]);
+        Axis::spanning(&ratios.collect::<Vec<f64>>())
     }
 }
 
@@ -77,13 +65,8 @@ impl Chart for Hosts<'_> {
 
     fn text(&self, width: usize, paint: Paint) -> Option<String> {
         let axis = self.axis();
-        let longest = self
-            .0
-            .iter()
-            .map(|lane| columns(&plain(lane.name)))
-            .max()
-            .unwrap_or(0)
-            .min(NAME);
+        let names = self.0.iter().map(|lane| columns(&plain(lane.name)));
+        let longest = names.max().unwrap_or(0).min(NAME);
         let room = width.saturating_sub(longest + 3).max(10);
         let column =
             |r: f64| ((axis.at(r) / 100.0 * (room - 1) as f64).round() as usize).min(room - 1);
@@ -95,24 +78,17 @@ impl Chart for Hosts<'_> {
                 counts[column(host.ratio.median)] += 1;
                 outliers[column(host.ratio.median)] |= stands_out(host);
             }
-            let marks =
-                counts
-                    .iter()
-                    .zip(outliers)
-                    .map(|(count, outlier)| match (outlier, count) {
-                        (true, _) => paint.with("31", "◆"),
-                        (false, 0) => " ".to_owned(),
-                        (false, 1..=3) => "·".to_owned(),
-                        (false, 4..=20) => "•".to_owned(),
-                        (false, _) => "●".to_owned(),
-                    });
+            let mark = |(outlier, count)| match (outlier, count) {
+                (true, _) => paint.with("31", "◆"),
+                (false, 0) => " ".to_owned(),
+                (false, 1..=3) => "·".to_owned(),
+                (false, 4..=20) => "•".to_owned(),
+                (false, _) => "●".to_owned(),
+            };
             let name = fit(&plain(lane.name), longest);
-            let marks: String = marks.collect();
-            out += &format!(
-                "{name}{} │{}\n",
-                " ".repeat(longest - columns(&name)),
-                marks.trim_end()
-            );
+            let marks: String = outliers.into_iter().zip(counts).map(mark).collect();
+            let gap = " ".repeat(longest - columns(&name));
+            out += &format!("{name}{gap} │{}\n", marks.trim_end());
         }
         let (low, high) = axis.ends();
         let (low, high) = (ratio(low), ratio(high));
@@ -124,11 +100,8 @@ impl Chart for Hosts<'_> {
 fn row(lane: &Lane, axis: &Axis, ticks: &[f64]) -> Markup {
     let typical = lane.hosts.iter().filter(|host| !stands_out(host)).count();
     let step = typical.div_ceil(MAX_DOTS).max(1);
-    let dots = lane
-        .hosts
-        .iter()
-        .enumerate()
-        .filter(|(i, host)| stands_out(host) || i % step == 0);
+    let dots = lane.hosts.iter().enumerate();
+    let dots = dots.filter(|(i, host)| stands_out(host) || i % step == 0);
     // Beside each other where they would cover each other.
     let height = |i: usize| 6 + (i * 11) % 23;
     let outliers = lane.hosts.len() - typical;

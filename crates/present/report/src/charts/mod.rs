@@ -3,13 +3,8 @@
 pub mod axis;
 pub mod bars;
 pub mod curves;
-pub mod densities;
-pub mod flame;
+pub mod distributions;
 pub mod hosts;
-pub mod intervals;
 pub mod layers;
-pub mod marks;
-pub mod parts;
-pub mod rounds;
+pub mod profile;
 pub mod series;
-pub mod threads;

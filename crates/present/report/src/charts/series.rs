@@ -1,9 +1,9 @@
 //! A metric over the runs, from left to right: SVG, and with characters.
 
-use super::axis::{Axis, percent};
+use super::axis::{Axis, ends, percent};
 use crate::engine::Chart;
 use crate::number::{NONE, counted, factor, value};
-use crate::text::{Paint, columns, fit, plain, when};
+use crate::text::{Joined, Paint, columns, fit, only_if, plain, when};
 use maud::{Markup, html};
 use vmtax_model::{Change, Metric, PastRun, SeriesFindings};
 
@@ -27,25 +27,19 @@ impl Chart for Series<'_> {
 
 const HEIGHT: f64 = 210.0;
 
+fn axis_of(series: &SeriesFindings) -> Axis {
+    let values = series.figures.iter().map(|figure| &figure.value);
+    Axis::spanning(&values.flat_map(ends).collect::<Vec<f64>>())
+}
+
 fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
-    let axis = Axis::of_figures(series);
+    let axis = axis_of(series);
     let ticks = axis.ticks(5);
     let count = series.figures.len();
     let x = |i: f64| (i + 0.5) / count.max(1) as f64 * 100.0;
     let y = |v: f64| format!("{:.1}", 6.0 + (HEIGHT - 12.0) * (1.0 - axis.at(v) / 100.0));
     let text = |v: f64| value(metric.unit(), v);
-    // The level between changes: from which run, to which, and how much.
-    let mut levels = Vec::new();
-    if let Some(first) = series.changes.first() {
-        levels.push((0, first.at, first.before));
-    }
-    for (i, c) in series.changes.iter().enumerate() {
-        levels.push((
-            c.at,
-            series.changes.get(i + 1).map_or(count, |next| next.at),
-            c.after,
-        ));
-    }
+    let levels = levels(series);
     let days: Vec<usize> = (0..count).step_by(count.div_ceil(8).max(1)).collect();
     html! {
         div.plot.(series.key.machine) {
@@ -82,6 +76,22 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
     }
 }
 
+/// The medians between changes: from which run, to which, and how much.
+fn levels(series: &SeriesFindings) -> Vec<(usize, usize, f64)> {
+    let changes = &series.changes;
+    let first = changes.first().map(|first| (0, first.at, first.before));
+    let level = |(i, change): (usize, &Change)| {
+        let next = changes.get(i + 1).map(|next| next.at);
+        (
+            change.at,
+            next.unwrap_or(series.figures.len()),
+            change.after,
+        )
+    };
+    let others = changes.iter().enumerate().map(level);
+    first.into_iter().chain(others).collect()
+}
+
 /// Where: "tcg, aio=native, disk.depth=8".
 pub fn series_label(series: &SeriesFindings) -> String {
     let key = &series.key;
@@ -89,8 +99,7 @@ pub fn series_label(series: &SeriesFindings) -> String {
     words
         .into_iter()
         .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .join(", ")
+        .joined(", ")
 }
 
 /// "16 runs, 2026-11-20 14:02 UTC to 2026-11-21 09:10 UTC".
@@ -99,13 +108,10 @@ pub fn extent(series: &SeriesFindings) -> String {
         return String::new();
     };
     let runs = runs(series.figures.len());
+    let [from, to] = [first, last].map(|figure| when(&figure.run.started));
     match series.figures.len() {
-        1 => format!("{runs}, {}", when(&first.run.started)),
-        _ => format!(
-            "{runs}, {} to {}",
-            when(&first.run.started),
-            when(&last.run.started)
-        ),
+        1 => format!("{runs}, {from}"),
+        _ => format!("{runs}, {from} to {to}"),
     }
 }
 
@@ -125,7 +131,7 @@ pub fn change_label(change: &Change) -> String {
 
 /// A run, with a mark where its recording is gone.
 pub fn run_label(run: &PastRun) -> String {
-    let gone = if run.recorded { "" } else { " (deleted)" };
+    let gone = only_if(!run.recorded, " (deleted)");
     format!("{}{gone}", run.folder)
 }
 
@@ -172,7 +178,7 @@ struct Plot<'a> {
 impl<'a> Plot<'a> {
     /// Makes an empty picture of this width for a series.
     fn new(series: &'a SeriesFindings, metric: Metric, width: usize) -> Plot<'a> {
-        let axis = Axis::of_figures(series);
+        let axis = axis_of(series);
         let ticks =
             [LINES - 1, LINES / 2, 0].map(|row| (row, value(metric.unit(), at_row(&axis, row))));
         let label = ticks
@@ -180,10 +186,8 @@ impl<'a> Plot<'a> {
             .map(|(_, text)| columns(text))
             .max()
             .unwrap_or(0);
-        let room = width
-            .saturating_sub(label + 3)
-            .max(1)
-            .min(series.figures.len().saturating_sub(1) * MOST_APART + 1);
+        let most = series.figures.len().saturating_sub(1) * MOST_APART + 1;
+        let room = width.saturating_sub(label + 3).max(1).min(most);
         Plot {
             series,
             axis,
@@ -212,21 +216,10 @@ impl<'a> Plot<'a> {
 
     /// Draws the medians between changes as lines.
     fn draw_levels(&mut self) {
-        let series = self.series;
-        let mut ends: Vec<usize> = series.changes.iter().map(|c| c.at).collect();
-        ends.push(series.figures.len());
-        let mut from = 0;
-        for (i, end) in ends.iter().enumerate() {
-            let level = i
-                .checked_sub(1)
-                .map(|i| &series.changes[i])
-                .map(|c| c.after);
-            if let Some(level) = level.or_else(|| series.changes.first().map(|c| c.before)) {
-                let row = self.row(level);
-                let runs = self.column_of(from)..=self.column_of(end - 1);
-                self.grid[row][runs].fill(Mark('─', "36"));
-            }
-            from = *end;
+        for (from, to, level) in levels(self.series) {
+            let row = self.row(level);
+            let runs = self.column_of(from)..=self.column_of(to - 1);
+            self.grid[row][runs].fill(Mark('─', "36"));
         }
     }
 
@@ -270,29 +263,19 @@ impl<'a> Plot<'a> {
         let (series, label, room) = (self.series, self.label, self.room);
         let mut out = String::new();
         for (at, line) in self.grid.iter().enumerate().rev() {
-            let text = self
-                .ticks
-                .iter()
-                .find(|(row, _)| *row == at)
-                .map_or("", |(_, text)| text.as_str());
+            let tick = self.ticks.iter().find(|(row, _)| *row == at);
+            let text = tick.map_or("", |(_, text)| text.as_str());
             let axis = if text.is_empty() { '│' } else { '┤' };
-            out.push_str(&format!(
-                "{}{text} {axis}{}\n",
-                " ".repeat(label - columns(text)),
-                painted(line, paint)
-            ));
+            let gap = " ".repeat(label - columns(text));
+            out += &format!("{gap}{text} {axis}{}\n", painted(line, paint));
         }
-        out.push_str(&format!("{} └{}\n", " ".repeat(label), "─".repeat(room)));
+        let gap = " ".repeat(label);
+        out += &format!("{gap} └{}\n", "─".repeat(room));
         if !series.changes.is_empty() {
-            out.push_str(&format!(
-                "{}  {}\n",
-                " ".repeat(label),
-                painted(&self.under, paint)
-            ));
+            out += &format!("{gap}  {}\n", painted(&self.under, paint));
         }
         let extent = fit(&plain(&extent(series)), width.saturating_sub(label + 2));
-        out.push_str(&format!("{}  {extent}\n", " ".repeat(label)));
-        out
+        out + &format!("{gap}  {extent}\n")
     }
 }
 
@@ -301,11 +284,8 @@ fn painted(line: &[Mark], paint: Paint) -> String {
         "" => mark.0.to_string(),
         code => paint.with(code, &mark.0.to_string()),
     };
-    line.iter()
-        .map(text)
-        .collect::<String>()
-        .trim_end()
-        .to_owned()
+    let line: String = line.iter().map(text).collect();
+    line.trim_end().to_owned()
 }
 
 /// The value that a row stands for.

@@ -1,20 +1,14 @@
 //! A report as Markdown, for comments and issues: its tables, and no picture.
 
-use super::prose::{escaped, with_lines};
 use super::table::{Cell, Row, Table};
-use super::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
-use crate::text::printable;
+use super::{Block, Figure, Notice, NoticeKind, Report, Section};
+use crate::text::{Joined, only_if, parts, plain, printable, with_lines};
 
 impl Report<'_> {
     /// The report as GitHub's Markdown.
     pub fn markdown(&self) -> String {
         let mut out = format!("**{}**\n", escaped(self.headline()));
-        let basis = self
-            .titled_basis()
-            .into_iter()
-            .map(escaped)
-            .collect::<Vec<_>>()
-            .join(" · ");
+        let basis = self.titled_basis().into_iter().map(escaped).joined(" · ");
         if !basis.is_empty() {
             out += &format!("\n{basis}\n");
         }
@@ -22,35 +16,24 @@ impl Report<'_> {
             .iter()
             .for_each(|command| out += &format!("\nNext: {}\n", escaped(&format!("`{command}`"))));
         for tile in &self.tiles {
-            let limits = if tile.limits.is_empty() {
-                String::new()
-            } else {
-                format!(" {}", escaped(&tile.limits))
-            };
+            let limits = only_if(
+                !tile.limits.is_empty(),
+                format!(" {}", escaped(&tile.limits)),
+            );
             out += &format!("\n- {}{limits}", escaped(&tile.text));
         }
         if !self.tiles.is_empty() {
             out.push('\n');
         }
-        let advice: Vec<String> = self
-            .advice
-            .iter()
-            .take(MAX_ADVICE)
-            .map(advice_text)
-            .collect();
-        out += &list("Advice", &advice);
+        out += &list("Advice", &self.advice_texts());
         self.sections.iter().for_each(|one| out += &section(one));
         for Notice { title, kind, items } in &self.notices {
-            let mark = if *kind == NoticeKind::Warning {
-                "⚠ "
-            } else {
-                ""
-            };
+            let mark = only_if(*kind == NoticeKind::Warning, "⚠ ");
             out += &list(&format!("{mark}{title}"), items);
         }
         if !self.method.is_empty() {
-            let method: Vec<String> = self.method.iter().map(|text| escaped(text)).collect();
-            out += &format!("\n**Method.** {}\n", method.join("\n\n"));
+            let method = self.method.iter().map(|text| escaped(text));
+            out += &format!("\n**Method.** {}\n", method.joined("\n\n"));
         }
         let origin = format!("vmtax {} · `{}`", self.origin.vmtax, self.origin.command);
         out + &format!("\n{}\n", escaped(&origin))
@@ -63,21 +46,15 @@ fn list(title: &str, items: &[String]) -> String {
     }
     let item = |item: &String| {
         let (sentence, lines) = with_lines(item);
-        let lines = if lines.is_empty() {
-            String::new()
-        } else {
-            format!("\n{}", fenced(lines))
-        };
+        let lines = only_if(!lines.is_empty(), format!("\n{}", fenced(lines)));
         format!(
             "- {}{}\n",
             escaped(sentence),
             lines.replace('\n', "\n  ").trim_end()
         )
     };
-    format!(
-        "\n## {title}\n\n{}",
-        items.iter().map(item).collect::<String>()
-    )
+    let items: String = items.iter().map(item).collect();
+    format!("\n## {title}\n\n{items}")
 }
 
 fn section(section: &Section) -> String {
@@ -95,10 +72,10 @@ fn block(one: &Block) -> String {
         Block::Lines(lines) => format!("\n{}", fenced(lines)),
         Block::Legend(_) => String::new(),
         Block::Facts(facts) => {
-            let fact = |(name, value): &(String, String)| {
-                format!("- {}: {}\n", escaped(name), escaped(value))
-            };
-            format!("\n{}", facts.iter().map(fact).collect::<String>())
+            let facts = facts
+                .iter()
+                .map(|(name, value)| format!("- {}: {}\n", escaped(name), escaped(value)));
+            format!("\n{}", facts.collect::<String>())
         }
         Block::Table(table) => self::table(table),
         Block::Figure(figure) => figure.table.as_ref().map_or(String::new(), self::table),
@@ -127,14 +104,8 @@ fn block(one: &Block) -> String {
 
 /// Lines behind a fence that none of them ends.
 fn fenced(lines: &str) -> String {
-    let fence = "`".repeat(
-        2 + lines
-            .split(|c| c != '`')
-            .map(str::len)
-            .max()
-            .unwrap_or(0)
-            .max(1),
-    );
+    let longest = lines.split(|c| c != '`').map(str::len).max();
+    let fence = "`".repeat(2 + longest.unwrap_or(0).max(1));
     format!("{fence}text\n{}\n{fence}\n", printable(lines).trim_end())
 }
 
@@ -172,5 +143,27 @@ fn empty(table: &Table, from: usize) -> impl Iterator<Item = String> {
 }
 
 fn line(cells: impl Iterator<Item = String>) -> String {
-    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    format!("| {} |\n", cells.joined(" | "))
+}
+
+/// Text for Markdown: nothing in it is a mark, a tag or a column's end.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for (is_command, part) in parts(&plain(text)) {
+        if is_command {
+            out.push_str(&format!("`{}`", part.replace('|', "\\|")));
+            continue;
+        }
+        for c in part.chars() {
+            match c {
+                '<' => out.push_str("&lt;"),
+                '\\' | '|' | '*' | '[' => out.extend(['\\', c]),
+                c => out.push(c),
+            }
+        }
+    }
+    if out.starts_with(['#', '+', '-', '>', '=']) {
+        out.insert(0, '\\');
+    }
+    out
 }

@@ -1,19 +1,26 @@
 //! A report as sections of blocks, and its renderers: for a terminal, a page, Markdown. A study writes its report once.
 
-mod format;
 mod markdown;
 mod page;
-mod prose;
 mod table;
 mod terminal;
 
-pub use format::FORMATS;
 pub use page::prose;
-pub use table::{Cell, Column, Filled, Row, Table, Tone};
+pub use table::{Cell, Column, Filled, Row, Table, Tone, figures, words};
 
-use crate::text::Paint;
+use crate::text::{Paint, only_if};
 use maud::Markup;
 use vmtax_model::{Advice, ChangeCost, Remedy, SettingPlace};
+
+/// A renderer of whole reports.
+type Renderer = fn(&Report<'_>) -> String;
+
+/// Every format that a file or another program takes: its name as typed, and its renderer. What a terminal shows depends
+/// on its width and is apart.
+pub const FORMATS: &[(&str, Renderer)] = &[
+    ("html", |report| report.html()), // a page that stands alone
+    ("markdown", |report| report.markdown()),
+];
 
 /// Advice that a report shows.
 const MAX_ADVICE: usize = 5;
@@ -62,6 +69,21 @@ impl Report<'_> {
             .into_iter()
             .chain(&self.basis)
             .map(String::as_str)
+            .collect()
+    }
+
+    /// The report in the format of that name; `None` for a name that is not in [`FORMATS`].
+    pub fn in_format(&self, name: &str) -> Option<String> {
+        let (_, render) = FORMATS.iter().find(|(known, _)| *known == name)?;
+        Some(render(self))
+    }
+
+    /// Returns the advice that is shown, a text each.
+    fn advice_texts(&self) -> Vec<String> {
+        self.advice
+            .iter()
+            .take(MAX_ADVICE)
+            .map(advice_text)
             .collect()
     }
 }
@@ -130,6 +152,11 @@ impl Notice {
         }
     }
 
+    /// Makes a list of data that could not be observed.
+    pub fn not_observed(items: Vec<String>) -> Notice {
+        Notice::missing("Not observed", items)
+    }
+
     /// Makes a list of notes about anything else.
     pub fn notes(title: &'static str, items: Vec<String>) -> Notice {
         Notice {
@@ -148,11 +175,7 @@ pub fn advice_text(advice: &Advice) -> String {
     let is_alone = |line: &str| line.contains('\n') || line.chars().count() > LONG_LINE;
     let mut text = advice.finding.clone();
     for remedy in &advice.remedies {
-        let line = if is_alone(&remedy.line) {
-            ""
-        } else {
-            remedy.line.as_str()
-        };
+        let line = only_if(!is_alone(&remedy.line), remedy.line.as_str());
         text += &format!(" {}", with_line(remedy, line));
     }
     if !advice.source.is_empty() {
@@ -169,14 +192,7 @@ pub fn advice_text(advice: &Advice) -> String {
 /// Returns the action of a remedy, its place and its cost. If the remedy has several lines to copy, the text contains
 /// none of them.
 pub fn remedy_text(remedy: &Remedy) -> String {
-    with_line(
-        remedy,
-        if remedy.line.contains('\n') {
-            ""
-        } else {
-            &remedy.line
-        },
-    )
+    with_line(remedy, only_if(!remedy.line.contains('\n'), &remedy.line))
 }
 
 fn with_line(remedy: &Remedy, line: &str) -> String {
@@ -187,11 +203,7 @@ fn with_line(remedy: &Remedy, line: &str) -> String {
         (place, Some(ChangeCost::Live)) => format!(" ({place}, no restart)"),
         (place, Some(cost)) => format!(" ({place}, {cost})"),
     };
-    let line = if line.is_empty() {
-        String::new()
-    } else {
-        format!(": `{line}`")
-    };
+    let line = only_if(!line.is_empty(), format!(": `{line}`"));
     format!("{}{at}{line}.", remedy.action)
 }
 
@@ -207,20 +219,22 @@ pub struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// One that every form of the report shows.
-    pub fn new(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
+    pub fn new(title: impl Into<String>, blocks: impl IntoIterator<Item: Into<Block<'a>>>) -> Self {
         Section {
             title: title.into(),
             detail: false,
-            blocks,
+            blocks: blocks.into_iter().map(Into::into).collect(),
         }
     }
 
     /// One that a terminal shows only if asked for details.
-    pub fn detail(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
+    pub fn detail(
+        title: impl Into<String>,
+        blocks: impl IntoIterator<Item: Into<Block<'a>>>,
+    ) -> Self {
         Section {
-            title: title.into(),
             detail: true,
-            blocks,
+            ..Section::new(title, blocks)
         }
     }
 }
@@ -245,6 +259,28 @@ pub enum Block<'a> {
     Folded(String, Vec<Block<'a>>),
     /// Blocks that take time to make: made only where they are shown.
     Deferred(Box<dyn Fn() -> Vec<Block<'static>> + 'a>),
+}
+
+impl<'a> Block<'a> {
+    /// Details to read last, below this heading.
+    pub fn folded(
+        title: impl Into<String>,
+        blocks: impl IntoIterator<Item: Into<Block<'a>>>,
+    ) -> Self {
+        Block::Folded(title.into(), blocks.into_iter().map(Into::into).collect())
+    }
+}
+
+impl From<Table> for Block<'_> {
+    fn from(table: Table) -> Self {
+        Block::Table(table)
+    }
+}
+
+impl<'a> From<Figure<'a>> for Block<'a> {
+    fn from(figure: Figure<'a>) -> Self {
+        Block::Figure(figure)
+    }
 }
 
 /// A picture with its caption.

@@ -1,10 +1,9 @@
 //! A report as one self-contained page: no script, no font, no image, no request to anywhere. Pictures are SVG whose
 //! horizontal places are percentages, so that they follow the width of the page while their text keeps its size.
 
-use super::prose::{parts, with_lines};
 use super::table::{Cell, Column, Row, Table, Tone};
-use super::{Block, Figure, MAX_ADVICE, NoticeKind, Report, Section, Tile, advice_text};
-use crate::text::{printable, when};
+use super::{Block, Figure, NoticeKind, Report, Section, Tile};
+use crate::text::{Joined, only_if, parts, printable, when, with_lines};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -46,45 +45,32 @@ impl Report<'_> {
     /// Returns the CSS of a study's page beside the style that all pages share, and the policy for content that the
     /// page may load and run.
     fn own(&self) -> (&'static str, &'static str) {
-        match self.study {
-            "compare" => (
-                concat!(
-                    include_str!("../charts/layers.css"),
-                    include_str!("../charts/compare.css")
-                ),
-                POLICY,
+        let style = match self.study {
+            "compare" => concat!(
+                include_str!("../charts/layers.css"),
+                include_str!("../charts/compare.css")
             ),
-            "profile" => (include_str!("../charts/profile.css"), FRAMES),
-            "shares" => (include_str!("../charts/shares.css"), POLICY),
-            "fleet" => (include_str!("../charts/fleet.css"), POLICY),
-            "history" => (include_str!("../charts/history.css"), POLICY),
-            "layers" | "exec" => (include_str!("../charts/layers.css"), POLICY),
-            "growth" => (include_str!("../charts/growth.css"), POLICY),
-            _ => ("", POLICY),
-        }
+            "profile" => return (include_str!("../charts/profile.css"), FRAMES),
+            "shares" => include_str!("../charts/shares.css"),
+            "fleet" => include_str!("../charts/fleet.css"),
+            "history" => include_str!("../charts/history.css"),
+            "layers" | "exec" => include_str!("../charts/layers.css"),
+            "growth" => include_str!("../charts/growth.css"),
+            _ => "",
+        };
+        (style, POLICY)
     }
 
     fn body(&self) -> Markup {
-        let advice: Vec<String> = self
-            .advice
-            .iter()
-            .take(MAX_ADVICE)
-            .map(advice_text)
-            .collect();
-        let class = |kind| {
-            if kind == NoticeKind::Note {
-                "effects"
-            } else {
-                "warnings"
-            }
+        let class = |kind| match kind {
+            NoticeKind::Note => "effects",
+            NoticeKind::Warning | NoticeKind::Missing => "warnings",
         };
-        let notes = self
+        let mut notes = self
             .notices
             .iter()
-            .filter(|notice| !notice.items.is_empty());
-        let notes: Vec<_> = notes
-            .map(|notice| (notice.title, class(notice.kind), &notice.items))
-            .collect();
+            .filter(|notice| !notice.items.is_empty())
+            .peekable();
         html! {
             header {
                 @if !self.answer.is_empty() { p.kicker { (prose(&self.title)) } }
@@ -93,9 +79,9 @@ impl Report<'_> {
                 @for command in &self.next { p.next { "Next: " code { (command) } } }
             }
             @if !self.tiles.is_empty() { div.tiles { @for one in &self.tiles { (tile(one)) } } }
-            (list("Advice", "advice", &advice))
+            (list("Advice", "advice", &self.advice_texts()))
             @for section in &self.sections { (self.section(section)) }
-            @if !notes.is_empty() { div.notices { @for (title, class, items) in notes { (list(title, class, items)) } } }
+            @if notes.peek().is_some() { div.notices { @for one in notes { (list(one.title, class(one.kind), &one.items)) } } }
             @for (i, text) in self.method.iter().enumerate() { p.method { @if i == 0 { b { "Method. " } } (prose(text)) } }
         }
     }
@@ -151,9 +137,8 @@ fn breakable(text: &str) -> Markup {
     let parts: Vec<&str> = text.split_inclusive(',').collect();
     // Not within a figure: "9,994".
     let breaks = |i: usize| {
-        parts
-            .get(i + 1)
-            .is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()))
+        let next = parts.get(i + 1);
+        next.is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()))
     };
     html! { @for (i, part) in parts.iter().enumerate() { (part) @if breaks(i) { wbr; } } }
 }
@@ -182,30 +167,13 @@ fn list(title: &str, class: &str, items: &[String]) -> Markup {
 
 /// A table that scrolls by itself where the page is too narrow for it.
 fn table(table: &Table) -> Markup {
-    let cell = |(i, column): (usize, &Column), cell: Option<&Cell>| {
-        let empty = Cell::default();
-        let cell = cell.unwrap_or(&empty);
-        let text = html! {
-            @for (i, line) in cell.text.lines().enumerate() {
-                @if i > 0 { br; }
-                @if cell.key.is_empty() { (prose(line)) } @else { span.key.(cell.key) { (prose(line)) } }
-            }
-        };
-        let hint = (!cell.hint.is_empty()).then_some(&cell.hint);
-        let class = class(column, cell);
-        html! {
-            @if i == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
-        }
-    };
     let shown = || {
-        table
-            .columns
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| !table.is_empty(*i))
+        let columns = table.columns.iter().enumerate();
+        columns.filter(|(i, _)| !table.is_empty(*i))
     };
+    let empty = Cell::default();
     let row = |cells: &[Cell], class: Option<&str>| {
-        html! { tr class=[class] { @for (i, column) in shown() { (cell((i, column), cells.get(i))) } } }
+        html! { tr class=[class] { @for (i, column) in shown() { (self::cell(i, column, cells.get(i).unwrap_or(&empty))) } } }
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label=(table.label) {
@@ -233,6 +201,21 @@ fn table(table: &Table) -> Markup {
     }
 }
 
+/// A cell of the column at this place; the first is the head of its row.
+fn cell(place: usize, column: &Column, cell: &Cell) -> Markup {
+    let text = html! {
+        @for (i, line) in cell.text.lines().enumerate() {
+            @if i > 0 { br; }
+            @if cell.key.is_empty() { (prose(line)) } @else { span.key.(cell.key) { (prose(line)) } }
+        }
+    };
+    let hint = (!cell.hint.is_empty()).then_some(&cell.hint);
+    let class = class(column, cell);
+    html! {
+        @if place == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
+    }
+}
+
 fn class(column: &Column, cell: &Cell) -> Option<String> {
     let tone = match cell.tone {
         Tone::Plain => "",
@@ -242,13 +225,13 @@ fn class(column: &Column, cell: &Cell) -> Option<String> {
         Tone::Soft => "open",
     };
     let classes = [
-        if column.figures { "number" } else { "" },
-        if cell.strong { "median" } else { "" },
+        only_if(column.figures, "number"),
+        only_if(cell.strong, "median"),
         tone,
     ];
-    let classes: Vec<&str> = classes
+    let classes = classes
         .into_iter()
         .filter(|class| !class.is_empty())
-        .collect();
-    (!classes.is_empty()).then(|| classes.join(" "))
+        .joined(" ");
+    (!classes.is_empty()).then_some(classes)
 }

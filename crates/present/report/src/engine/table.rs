@@ -40,24 +40,23 @@ pub struct Column {
     pub note: Option<String>,
 }
 
+/// Makes a column of words with this head.
+pub fn words(name: impl Into<String>) -> Column {
+    Column {
+        name: name.into(),
+        ..Column::default()
+    }
+}
+
+/// Makes a column of figures with this head.
+pub fn figures(name: impl Into<String>) -> Column {
+    Column {
+        figures: true,
+        ..words(name)
+    }
+}
+
 impl Column {
-    /// A column of words.
-    pub fn words(name: impl Into<String>) -> Column {
-        Column {
-            name: name.into(),
-            ..Column::default()
-        }
-    }
-
-    /// A column of figures.
-    pub fn figures(name: impl Into<String>) -> Column {
-        Column {
-            name: name.into(),
-            figures: true,
-            ..Column::default()
-        }
-    }
-
     /// Returns the column, left out from a step on.
     pub fn spare(self, step: u8) -> Column {
         Column {
@@ -206,7 +205,7 @@ impl<R> Filled<R> {
         names: [&str; N],
         cells: impl Fn(&R) -> [C; N],
     ) -> Filled<R> {
-        self.columns(names.map(Column::figures), cells)
+        self.columns(names.map(figures), cells)
     }
 
     /// Adds columns whose cells come together.
@@ -329,6 +328,18 @@ impl Table {
     /// Adds a row that is set off from those above.
     pub fn first(&mut self, cells: Vec<Cell>) {
         self.rows.push(Row::First(cells));
+    }
+
+    /// Adds a row that is set off, and below it a row for each further text of its last column.
+    pub fn first_with(&mut self, cells: Vec<Cell>, mut last: impl Iterator<Item = String>) {
+        let before = cells.len();
+        let text = last.next().unwrap_or_default();
+        self.first(cells.into_iter().chain([text.into()]).collect());
+        for text in last {
+            let mut cells = vec![Cell::default(); before];
+            cells.push(text.into());
+            self.row(cells);
+        }
     }
 
     /// Adds a heading.

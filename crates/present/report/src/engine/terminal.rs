@@ -1,10 +1,11 @@
 //! A report for a terminal: no line is wider than it, nothing in it obeys what a guest sends.
 
 use super::table::{Cell, Column, Row, Table, Tone};
-use super::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
+use super::{Block, Figure, Notice, NoticeKind, Report, Section};
 use crate::Style;
 use crate::text::{
-    Paint, cell as broken, columns, command_lines, fit, plain, section as listed, wrapped,
+    Joined, Paint, cell as broken, columns, command_lines, fit, only_if, plain, section as listed,
+    wrapped,
 };
 
 impl Report<'_> {
@@ -18,30 +19,15 @@ impl Report<'_> {
         };
         let mut out = page.painted("1", self.headline());
         out += &page.painted("90", &self.titled_basis().join(" · "));
-        self.next
-            .iter()
-            .for_each(|command| out += &command_lines(command, width, "Next: "));
-        for tile in &self.tiles {
-            out += &wrapped(
-                format!("{} {}", tile.text, tile.limits).trim(),
-                width,
-                "→ ",
-                "  ",
-            );
+        for command in &self.next {
+            out += &command_lines(command, width, "Next: ");
         }
-        let advice: Vec<String> = self
-            .advice
-            .iter()
-            .take(MAX_ADVICE)
-            .map(advice_text)
-            .collect();
-        listed(
-            &mut out,
-            &page.paint.with("1;36", "Advice"),
-            &advice,
-            "→ ",
-            width,
-        );
+        for tile in &self.tiles {
+            let text = format!("{} {}", tile.text, tile.limits);
+            out += &wrapped(text.trim(), width, "→ ", "  ");
+        }
+        let advice = page.paint.with("1;36", "Advice");
+        listed(&mut out, &advice, &self.advice_texts(), "→ ", width);
         self.sections
             .iter()
             .for_each(|section| out += &page.section(section));
@@ -74,7 +60,8 @@ impl Page {
         if text.is_empty() {
             return String::new();
         }
-        wrapped(text, self.width, "", "")
+        let lines = wrapped(text, self.width, "", "");
+        lines
             .lines()
             .map(|line| self.paint.with(code, line) + "\n")
             .collect()
@@ -86,24 +73,15 @@ impl Page {
             NoticeKind::Missing => ("1;33", "– "),
             NoticeKind::Note => ("1", "· "),
         };
-        listed(
-            out,
-            &self.paint.with(colour, notice.title),
-            &notice.items,
-            bullet,
-            self.width,
-        );
+        let title = self.paint.with(colour, notice.title);
+        listed(out, &title, &notice.items, bullet, self.width);
     }
 
     fn section(&self, section: &Section) -> String {
         if section.detail && !self.details {
             return String::new();
         }
-        let body: String = section
-            .blocks
-            .iter()
-            .map(|block| self.block(block))
-            .collect();
+        let body = self.blocks(&section.blocks);
         match body.is_empty() {
             true => body,
             false if section.title.is_empty() => format!("\n{body}"),
@@ -114,51 +92,46 @@ impl Page {
     fn block(&self, block: &Block) -> String {
         match block {
             Block::Text(text) => wrapped(text, self.width, "", ""),
-            Block::Lines(lines) => lines
-                .lines()
-                .map(|line| format!("  {}\n", plain(line)))
-                .collect(),
+            Block::Lines(lines) => {
+                let lines = lines.lines();
+                lines.map(|line| format!("  {}\n", plain(line))).collect()
+            }
             Block::Legend(_) => String::new(),
-            Block::Facts(facts) => facts
-                .iter()
-                .map(|(name, value)| wrapped(&format!("{name}: {value}"), self.width, "", "  "))
-                .collect(),
+            Block::Facts(facts) => {
+                let facts = facts.iter().map(|(name, value)| format!("{name}: {value}"));
+                facts
+                    .map(|fact| wrapped(&fact, self.width, "", "  "))
+                    .collect()
+            }
             Block::Table(table) => self.table(table),
             Block::Figure(figure) => self.figure(figure),
             Block::Figures(_, figures) => {
                 figures.iter().map(|figure| self.figure(figure)).collect()
             }
-            Block::Deferred(make) => make().iter().map(|block| self.block(block)).collect(),
+            Block::Deferred(make) => self.blocks(&make()),
             Block::Folded(..) if !self.details => String::new(),
             Block::Folded(title, blocks) => {
-                let body: String = blocks.iter().map(|block| self.block(block)).collect();
-                if body.is_empty() {
-                    body
-                } else {
-                    format!("\n{}{body}", self.title(title))
-                }
+                let body = self.blocks(blocks);
+                only_if(!body.is_empty(), format!("\n{}{body}", self.title(title)))
             }
         }
     }
 
+    fn blocks(&self, blocks: &[Block]) -> String {
+        blocks.iter().map(|block| self.block(block)).collect()
+    }
+
     fn figure(&self, figure: &Figure) -> String {
         let drawn = figure.chart.text(self.width, self.paint);
-        let Some(body) = drawn.or_else(|| figure.table.as_ref().map(|table| self.table(table)))
-        else {
-            return String::new();
-        };
-        if figure.title.is_empty() {
-            body
-        } else {
-            self.title(&figure.title) + &body
-        }
+        let body = drawn.or_else(|| figure.table.as_ref().map(|table| self.table(table)));
+        body.map_or(String::new(), |body| self.title(&figure.title) + &body)
     }
 
     fn table(&self, table: &Table) -> String {
-        let shown = if table.most == 0 || self.details {
-            table.rows.len()
-        } else {
-            table.most
+        let shown = match table.most {
+            0 => table.rows.len(),
+            _ if self.details => table.rows.len(),
+            most => most,
         };
         let rows: Vec<&Row> = table.rows.iter().take(shown).collect();
         let fitted = fitted(table, &rows, self.width, self.paint);
@@ -167,16 +140,12 @@ impl Page {
             out += &format!("and {} more\n", table.rows.len() - rows.len());
         }
         if table.names_left_out && !fitted.left_out.is_empty() {
-            out += &wrapped(
-                &format!("Too narrow for: {}.", fitted.left_out.join(", ")),
-                self.width,
-                "",
-                "  ",
-            );
+            let text = format!("Too narrow for: {}.", fitted.left_out.join(", "));
+            out += &wrapped(&text, self.width, "", "  ");
         }
-        table
-            .notes_with(fitted.notes)
-            .for_each(|note| out += &wrapped(&note, self.width, "", "  "));
+        for note in table.notes_with(fitted.notes) {
+            out += &wrapped(&note, self.width, "", "  ");
+        }
         out
     }
 }
@@ -192,81 +161,29 @@ struct Fitted<'a> {
 
 /// Makes a table narrower step by step, then puts its last columns in a table below or, at the worst, cuts its lines.
 fn fitted<'a>(table: &'a Table, rows: &[&Row], width: usize, paint: Paint) -> Fitted<'a> {
-    let fitted_with = |lines: String, layout: &Layout<'_>| {
-        let is_shown = |position: &usize| {
-            layout
-                .columns
-                .iter()
-                .any(|(shown, ..)| shown.position == *position)
-        };
-        let (shown, left): (Vec<usize>, Vec<usize>) = (0..table.columns.len()).partition(is_shown);
-        let has_figures = |position: &usize| !table.is_unknown(*position);
-        let mut left_out: Vec<&str> = left
-            .into_iter()
-            .filter(has_figures)
-            .map(|position| table.columns[position].name.as_str())
-            .collect();
-        // The columns of a group may be called as those of another.
-        left_out.dedup();
-        Fitted {
-            lines,
-            notes: shown
-                .iter()
-                .filter_map(|position| table.columns[*position].note.as_deref())
-                .collect(),
-            left_out,
-        }
-    };
     let measured = Measured::all(table, rows);
-    let last = table
+    let steps = table
         .columns
         .iter()
-        .map(|c| c.spare.max(c.shorten))
-        .max()
-        .unwrap_or(0);
+        .map(|column| column.spare.max(column.shorten));
+    let last = steps.max().unwrap_or(0);
     for step in 0..=last {
-        for (worst, gap) in [(false, 2), (false, 1), (true, 1)]
-            .into_iter()
-            .take(if step == last { 3 } else { 2 })
-        {
-            let layout = Layout::of(&measured, step, worst, gap, width);
+        let ways = [(false, 2), (false, 1), (true, 1)].into_iter();
+        for (worst, gap) in ways.take(if step == last { 3 } else { 2 }) {
+            let layout = Layout::fitting(&measured, step, worst, gap, width);
             if layout.width() <= width {
-                return fitted_with(layout.lines(rows, paint), &layout);
+                return layout.fitted(table, layout.lines(rows, paint));
             }
         }
     }
-    let layout = Layout::of(&measured, last, true, 1, width);
-    if !table.parts || layout.columns.len() < 3 {
-        let cut = layout
-            .lines(rows, Paint(false))
-            .lines()
-            .map(|line| fit(line, width) + "\n")
-            .collect();
-        return fitted_with(cut, &layout);
-    }
-    let mut out = String::new();
-    let mut from = 1;
-    while from < layout.columns.len() {
-        let mut part = layout.part(from, from + 1);
-        let mut to = from + 1;
-        while to < layout.columns.len() && layout.part(from, to + 1).width() <= width {
-            to += 1;
-            part = layout.part(from, to);
-        }
-        let lines = part.lines(rows, paint);
-        let wide = part.width() > width;
-        let cut = |line: &str| {
-            if wide && !paint.0 {
-                fit(line, width)
-            } else {
-                line.to_owned()
-            }
-        };
-        out += if from > 1 { "\n" } else { "" };
-        out.extend(lines.lines().map(|line| cut(line) + "\n"));
-        from = to;
-    }
-    fitted_with(out, &layout)
+    let layout = Layout::fitting(&measured, last, true, 1, width);
+    let lines = if !table.parts || layout.columns.len() < 3 {
+        let lines = layout.lines(rows, Paint(false));
+        lines.lines().map(|line| fit(line, width) + "\n").collect()
+    } else {
+        layout.in_parts(rows, width, paint)
+    };
+    layout.fitted(table, lines)
 }
 
 /// A column in which a cell has text, with the width of its widest line.
@@ -283,11 +200,8 @@ struct Measured<'a> {
 impl<'a> Measured<'a> {
     fn all(table: &'a Table, rows: &[&Row]) -> Vec<Measured<'a>> {
         let grouped = table.rows.iter().any(|row| matches!(row, Row::Group(_)));
-        let filled = table
-            .columns
-            .iter()
-            .enumerate()
-            .filter(|(position, _)| !table.is_empty(*position));
+        let columns = table.columns.iter().enumerate();
+        let filled = columns.filter(|(position, _)| !table.is_empty(*position));
         let measured = filled.map(|(position, column)| {
             let indented = position == 0 && grouped;
             let unmeasured = Measured {
@@ -297,15 +211,9 @@ impl<'a> Measured<'a> {
                 width: 0,
                 short_width: 0,
             };
-            let width = unmeasured.widest(rows, false);
-            let short_width = if column.shorten > 0 {
-                unmeasured.widest(rows, true)
-            } else {
-                width
-            };
             Measured {
-                width,
-                short_width,
+                width: unmeasured.widest(rows, false),
+                short_width: unmeasured.widest(rows, column.shorten > 0),
                 ..unmeasured
             }
         });
@@ -317,116 +225,150 @@ impl<'a> Measured<'a> {
             Row::Group(_) => None,
             Row::Cells(cells) | Row::First(cells) => cells.get(self.position),
         });
-        let texts = cells
-            .map(|cell| self.text(cell, short))
-            .chain([head(self.column)]);
-        texts
-            .map(|text| text.lines().map(columns).max().unwrap_or(0))
-            .max()
-            .unwrap_or(0)
+        let texts = cells.map(|cell| self.text(cell, short));
+        let texts = texts.chain([head(self.column)]);
+        let widths = texts.map(|text| text.lines().map(columns).max().unwrap_or(0));
+        widths.max().unwrap_or(0)
     }
 
     fn text(&self, cell: &Cell, short: bool) -> String {
         let text = cell.short.as_ref().filter(|_| short).unwrap_or(&cell.text);
-        let indent = if self.indented && !text.is_empty() {
-            "  "
-        } else {
-            ""
-        };
+        let indent = only_if(self.indented && !text.is_empty(), "  ");
         format!("{indent}{}", plain(text))
     }
 }
 
+/// A column that is shown.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    measured: &'a Measured<'a>,
+    width: usize,
+    /// True if its cells are in their short forms.
+    short: bool,
+}
+
 /// Columns that are shown, with their widths.
 struct Layout<'a> {
-    /// Column, width, whether in its short form.
-    columns: Vec<(&'a Measured<'a>, usize, bool)>,
+    columns: Vec<Shown<'a>>,
     /// Blanks between columns.
     gap: usize,
 }
 
 impl<'a> Layout<'a> {
     /// As many columns as a step has; those that can give way so narrow that all fit, if that goes.
-    fn of(
+    fn fitting(
         measured: &'a [Measured<'a>],
         step: u8,
         worst: bool,
         gap: usize,
         width: usize,
     ) -> Layout<'a> {
-        let kept = measured
-            .iter()
-            .filter(|m| m.column.spare == 0 || step < m.column.spare);
+        let is_kept = |column: &Column| column.spare == 0 || step < column.spare;
+        let kept = measured.iter().filter(|measured| is_kept(measured.column));
         let columns = kept.map(|measured| {
             let short = measured.column.shorten > 0 && step >= measured.column.shorten;
-            (
+            Shown {
                 measured,
-                if short {
+                width: if short {
                     measured.short_width
                 } else {
                     measured.width
                 },
                 short,
-            )
+            }
         });
         let mut layout = Layout {
             columns: columns.collect(),
             gap,
         };
         let floor = |column: &Column| {
-            column
-                .least
-                .map(|(wanted, least)| if worst { least } else { wanted })
+            let (wanted, least) = column.least?;
+            Some(if worst { least } else { wanted })
         };
         while layout.width() > width {
-            let gives = |c: &&mut (&Measured, usize, bool)| {
-                floor(c.0.column).is_some_and(|floor| c.1 > floor)
+            let gives = |shown: &&mut Shown| {
+                floor(shown.measured.column).is_some_and(|floor| shown.width > floor)
             };
-            let Some(widest) = layout.columns.iter_mut().filter(gives).max_by_key(|c| c.1) else {
+            let giving = layout.columns.iter_mut().filter(gives);
+            let Some(widest) = giving.max_by_key(|shown| shown.width) else {
                 break;
             };
-            widest.1 -= 1;
+            widest.width -= 1;
         }
         layout
     }
 
     /// The first column with those from one to another.
     fn part(&self, from: usize, to: usize) -> Layout<'a> {
-        let columns = self.columns[..1]
-            .iter()
-            .chain(&self.columns[from..to])
-            .copied()
-            .collect();
         Layout {
-            columns,
+            columns: [&self.columns[..1], &self.columns[from..to]].concat(),
             gap: self.gap,
         }
     }
 
+    /// The lines of several tables under the same first column, each with as many columns as fit.
+    fn in_parts(&self, rows: &[&Row], width: usize, paint: Paint) -> String {
+        let mut out = String::new();
+        let mut from = 1;
+        while from < self.columns.len() {
+            let mut to = from + 1;
+            while to < self.columns.len() && self.part(from, to + 1).width() <= width {
+                to += 1;
+            }
+            let part = self.part(from, to);
+            let lines = part.lines(rows, paint);
+            let is_cut = part.width() > width && !paint.0;
+            let cut = |line: &str| {
+                if is_cut {
+                    fit(line, width)
+                } else {
+                    line.to_owned()
+                }
+            };
+            out += only_if(from > 1, "\n");
+            out.extend(lines.lines().map(|line| cut(line) + "\n"));
+            from = to;
+        }
+        out
+    }
+
+    /// Returns the lines of a table in this layout, with the notes of its columns and the names of those left out.
+    fn fitted<'t>(&self, table: &'t Table, lines: String) -> Fitted<'t> {
+        let shown = self.columns.iter().map(|shown| shown.measured.position);
+        let shown: Vec<usize> = shown.collect();
+        let all = || table.columns.iter().enumerate();
+        let notes = all().filter(|(position, _)| shown.contains(position));
+        let left = all().filter(|(position, _)| !shown.contains(position));
+        let left = left.filter(|(position, _)| !table.is_unknown(*position));
+        let mut left_out: Vec<&str> = left.map(|(_, column)| column.name.as_str()).collect();
+        // The columns of a group may be called as those of another.
+        left_out.dedup();
+        Fitted {
+            lines,
+            notes: notes
+                .filter_map(|(_, column)| column.note.as_deref())
+                .collect(),
+            left_out,
+        }
+    }
+
     fn width(&self) -> usize {
-        self.columns
-            .iter()
-            .map(|c| c.1 + self.gap)
-            .sum::<usize>()
-            .saturating_sub(self.gap)
+        let widths = self.columns.iter().map(|shown| shown.width + self.gap);
+        widths.sum::<usize>().saturating_sub(self.gap)
     }
 
     fn lines(&self, rows: &[&Row], paint: Paint) -> String {
-        let head: Vec<Cell> = self
-            .columns
-            .iter()
-            .map(|c| Cell::from(head(c.0.column)))
-            .collect();
+        let columns = self.columns.iter().map(|shown| shown.measured);
+        let head: Vec<Cell> = columns.map(|column| head(column.column).into()).collect();
         let mut out = self.row(&|i| head.get(i), Paint(false), true);
         out += &format!("{}\n", "─".repeat(self.width()));
         for row in rows {
             out += &match row {
                 Row::Group(name) => paint.bold(&fit(&plain(name), self.width())) + "\n",
-                Row::Cells(cells) | Row::First(cells) => self.row(
-                    &|i| self.columns.get(i).and_then(|c| cells.get(c.0.position)),
-                    paint,
-                    false,
-                ),
+                Row::Cells(cells) | Row::First(cells) => {
+                    let cell = |i: usize| cells.get(self.columns.get(i)?.measured.position);
+                    self.row(&cell, paint, false)
+                }
             };
         }
         out
@@ -440,54 +382,27 @@ impl<'a> Layout<'a> {
         is_head: bool,
     ) -> String {
         let empty = Cell::default();
-        let cells: Vec<(&Cell, Vec<String>)> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(i, (measured, width, short))| {
-                let cell = cell(i).unwrap_or(&empty);
-                let text = if is_head {
-                    cell.text.clone()
-                } else {
-                    measured.text(cell, *short)
-                };
-                let lines = match measured.column.cut && !is_head {
-                    true => fit(&text, *width),
-                    // An indent is kept when a text is broken.
-                    false if text.starts_with("  ") => {
-                        format!(
-                            "  {}",
-                            broken(text.trim_start(), width - 2).replace('\n', "\n  ")
-                        )
-                    }
-                    false => text
-                        .lines()
-                        .map(|line| broken(line, *width))
-                        .collect::<Vec<_>>()
-                        .join("\n"),
-                };
-                (cell, lines.lines().map(|line| fit(line, *width)).collect())
-            })
-            .collect();
-        let height = cells
-            .iter()
-            .map(|(_, lines)| lines.len())
-            .max()
-            .unwrap_or(0)
-            .max(1);
+        let cells = self.columns.iter().enumerate().map(|(i, shown)| {
+            let cell = cell(i).unwrap_or(&empty);
+            (cell, cell_lines(cell, shown, is_head))
+        });
+        let cells: Vec<(&Cell, Vec<String>)> = cells.collect();
+        let heights = cells.iter().map(|(_, lines)| lines.len());
+        let height = heights.max().unwrap_or(0).max(1);
         let mut out = String::new();
         for at in 0..height {
             let mut line = String::new();
             for (i, (cell, lines)) in cells.iter().enumerate() {
-                let (measured, width, _) = self.columns[i];
+                let Shown {
+                    measured, width, ..
+                } = self.columns[i];
                 let text = lines.get(at).map_or("", String::as_str);
                 let room = " ".repeat(width - columns(text).min(width));
                 let text = painted(cell, text, paint);
                 line += &" ".repeat(if i > 0 { self.gap } else { 0 });
-                line += &if measured.column.figures {
-                    room + &text
-                } else {
-                    text + &room
+                line += &match measured.column.figures {
+                    true => room + &text,
+                    false => text + &room,
                 };
             }
             out += line.trim_end();
@@ -497,14 +412,32 @@ impl<'a> Layout<'a> {
     }
 }
 
+/// The lines of a cell in a column of this width, in its short form or not.
+fn cell_lines(cell: &Cell, shown: &Shown, is_head: bool) -> Vec<String> {
+    let Shown {
+        measured,
+        width,
+        short,
+    } = *shown;
+    let text = match is_head {
+        true => cell.text.clone(),
+        false => measured.text(cell, short),
+    };
+    let lines = match measured.column.cut && !is_head {
+        true => fit(&text, width),
+        // An indent is kept when a text is broken.
+        false if text.starts_with("  ") => {
+            let lines = broken(text.trim_start(), width - 2);
+            format!("  {}", lines.replace('\n', "\n  "))
+        }
+        false => text.lines().map(|line| broken(line, width)).joined("\n"),
+    };
+    lines.lines().map(|line| fit(line, width)).collect()
+}
+
 /// A column's head; it may have several lines.
 fn head(column: &Column) -> String {
-    column
-        .name
-        .lines()
-        .map(plain)
-        .collect::<Vec<_>>()
-        .join("\n")
+    column.name.lines().map(plain).joined("\n")
 }
 
 fn painted(cell: &Cell, text: &str, paint: Paint) -> String {
@@ -520,9 +453,8 @@ fn painted(cell: &Cell, text: &str, paint: Paint) -> String {
         (Tone::Warn, true) => "1;33",
         (Tone::Soft, _) => "90",
     };
-    if code.is_empty() {
-        text.to_owned()
-    } else {
-        paint.with(code, text)
+    match code {
+        "" => text.to_owned(),
+        code => paint.with(code, text),
     }
 }

@@ -1,10 +1,10 @@
 //! `guest-antipatterns`: what each antipattern of guest kernels costs, and its fix.
 
-use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table};
-use crate::number::{NONE, nanoseconds, range, ratio};
-use crate::text::when;
+use crate::engine::{Cell, Notice, Origin, Report, Section, Table, figures, words};
+use crate::number::{self, NONE, nanoseconds};
+use crate::text::{Joined, only_if, when};
 use crate::view;
-use crate::view::verdict::paired_median;
+use crate::view::verdict::{interval, paired_median};
 use crate::view::{host, origin};
 use vmtax_model::{
     AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns, shell_line,
@@ -22,12 +22,8 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a AntipatternFindings) -
             command: shell_line(&manifest.command),
             ..origin(recording)
         },
-        answer: findings
-            .machines
-            .iter()
-            .filter_map(answer)
-            .collect::<Vec<_>>()
-            .join(" "),
+        answer: findings.machines.iter().filter_map(answer).joined(" "),
+
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],
@@ -43,35 +39,31 @@ fn answer(machine: &MachineAntipatterns) -> Option<String> {
         .filter_map(|row| Some((row, row.ratio?)));
     let (row, most) = measured.max_by(|a, b| a.1.at_least().total_cmp(&b.1.at_least()))?;
     let (antipattern, fix) = (row.antipattern.label(false), row.antipattern.label(true));
+    let [before, after] = [&row.before, &row.after].map(|form| time(form.as_ref()));
+    let (machine, ratio) = (machine.machine, paired_median(&most));
     Some(format!(
-        "Largest cost on {}: “{antipattern}” takes {} instead of {} (“{fix}”), {}.",
-        machine.machine,
-        time(row.before.as_ref()),
-        time(row.after.as_ref()),
-        paired_median(&most)
+        "Largest cost on {machine}: “{antipattern}” takes {before} instead of {after} (“{fix}”), {ratio}."
     ))
 }
 
 fn section(machine: &MachineAntipatterns) -> Section<'_> {
     let columns = vec![
-        Column::words("antipattern, → fix").cut(36, 16),
-        Column::figures("time each"),
-        Column::figures("exits each").spare(2),
-        Column::figures("paired ratio"),
-        Column::figures("95 % CI").spare(1),
+        words("antipattern, → fix").cut(36, 16),
+        figures("time each"),
+        figures("exits each").spare(2),
+        figures("paired ratio"),
+        figures("95 % CI").spare(1),
     ];
     let mut table = Table::new(format!("Antipatterns on {}", machine.machine), columns);
     for row in &machine.rows {
-        let mark = if row.emulated { " ‡" } else { "" };
+        let mark = only_if(row.emulated, " ‡");
+        let ratio = row.ratio.as_ref();
         table.first(vec![
             format!("{}{mark}", row.antipattern.label(false)).into(),
             time(row.before.as_ref()).into(),
             exits(row.before.as_ref()).into(),
-            Cell::strong(row.ratio.map_or(NONE.to_owned(), |r| ratio(r.median))),
-            row.ratio
-                .and_then(|r| r.interval)
-                .map_or(NONE.to_owned(), |i| range(&i))
-                .into(),
+            Cell::strong(ratio.map_or(NONE.to_owned(), |one| number::ratio(one.median))),
+            ratio.map_or(NONE.to_owned(), interval).into(),
         ]);
         let fix = format!("→ {}{mark}", row.antipattern.label(true));
         table.row(vec![
@@ -80,10 +72,7 @@ fn section(machine: &MachineAntipatterns) -> Section<'_> {
             exits(row.after.as_ref()),
         ]);
     }
-    Section::new(
-        machine.machine.as_str(),
-        vec![Block::Table(table.notes(notes(machine)))],
-    )
+    Section::new(machine.machine.as_str(), [table.notes(notes(machine))])
 }
 
 fn time(form: Option<&AntipatternForm>) -> String {
@@ -112,18 +101,10 @@ fn notes(machine: &MachineAntipatterns) -> Vec<String> {
         );
     }
     let missing = |row: &AntipatternRow| {
-        format!(
-            "{}: {}.",
-            row.antipattern.label(row.before.is_some()),
-            row.why.trim_end_matches('.')
-        )
+        let which = row.antipattern.label(row.before.is_some());
+        format!("{which}: {}.", row.why.trim_end_matches('.'))
     };
-    notes.extend(
-        machine
-            .rows
-            .iter()
-            .filter(|row| !row.why.is_empty())
-            .map(missing),
-    );
+    let without = machine.rows.iter().filter(|row| !row.why.is_empty());
+    notes.extend(without.map(missing));
     notes
 }

@@ -1,10 +1,10 @@
 //! A check against a baseline: for a terminal, and for the tools of pipelines.
 
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
+use crate::engine::{Cell, Notice, Report, Section, Table, Tone, figures, words};
 use crate::number::{percent, ratio, value};
-use crate::text::plain;
+use crate::text::{only_if, plain};
 use crate::view;
-use crate::view::verdict::{self, interval};
+use crate::view::verdict::{self, Pair, interval};
 use vmtax_model::{CheckFindings, CheckedRow, Verdict};
 
 /// Makes the report of a check: metrics with their limits, passed or worse.
@@ -14,36 +14,34 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         Verdict::TooFewRounds => Cell::from("too few rounds").tone(Tone::Soft),
         _ => Cell::from("passed"),
     };
+    let sides = ["then", "now"].map(|name| figures(name).spare(3));
+    let ci = figures(format!("{} CI", percent(coverage(findings))));
     let table = Table::of("Metrics against their limits", &findings.rows)
-        .column(Column::words("metric").cut(24, 14), |row| {
+        .column(words("metric").cut(24, 14), |row| {
             format!("{} on {}", row.metric, row.place)
         })
-        .columns(
-            ["then", "now"].map(|name| Column::figures(name).spare(3)),
-            |row| [row.then, row.now].map(|median| value(row.metric.unit(), median)),
-        )
-        .column(Column::figures("slowdown (paired)"), |row| paired(row))
-        .column(
-            Column::figures(format!("{} CI", percent(coverage(findings)))).spare(2),
-            |row| interval(&row.comparison.ratio),
-        )
-        .column(Column::figures("limit"), |row| most(row))
-        .column(Column::figures("rounds").spare(1), |row| {
+        .columns(sides, |row| {
+            [row.then, row.now].map(|median| value(row.metric.unit(), median))
+        })
+        .column(figures("slowdown (paired)"), |row| pair(row).text())
+        .column(ci.spare(2), |row| interval(&row.comparison.ratio))
+        .column(figures("limit"), |row| most(row))
+        .column(figures("rounds").spare(1), |row| {
             format!("{}, {}", row.rounds.0, row.rounds.1)
         })
-        .column(Column::words("outcome"), outcome_of)
+        .column(words("outcome"), outcome_of)
         .done()
         .notes(notes(findings));
+    let confidence = percent(findings.confidence);
     Report {
         study: "check",
         title: format!("{} checked against {}", findings.now, findings.baseline),
         basis: vec![format!(
-            "worse: exceeds its limit at {} confidence",
-            percent(findings.confidence)
+            "worse: exceeds its limit at {confidence} confidence"
         )],
         answer: outcome(findings),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
-        sections: vec![Section::new("", vec![Block::Table(table)])],
+        sections: vec![Section::new("", [table])],
         ..Report::default()
     }
 }
@@ -53,25 +51,18 @@ fn coverage(findings: &CheckFindings) -> f64 {
     2.0 * findings.confidence - 1.0
 }
 
-fn paired(row: &CheckedRow) -> String {
-    verdict::paired(
-        row.comparison.ratio.median,
-        row.then,
-        row.now,
-        Some(row.metric.better()),
-    )
+fn pair(row: &CheckedRow) -> Pair {
+    Pair {
+        cost: row.comparison.ratio.median,
+        base: row.then,
+        other: row.now,
+        better: Some(row.metric.better()),
+    }
 }
 
 /// Returns the meaning of the columns and marks.
 fn notes(findings: &CheckFindings) -> Vec<String> {
-    let opposed = |row: &CheckedRow| {
-        verdict::is_opposed(
-            row.comparison.ratio.median,
-            row.then,
-            row.now,
-            Some(row.metric.better()),
-        )
-    };
+    let opposed = |row: &CheckedRow| pair(row).is_opposed();
     let meaning = "Then and now: medians of the rounds. Slowdown: the median of the ratios (paired) of each round now to each \
                    round then; for a rate, then to now. Worse: the whole interval is above the limit.";
     let opposed = verdict::opposed_note(findings.rows.iter().any(opposed));
@@ -80,18 +71,15 @@ fn notes(findings: &CheckFindings) -> Vec<String> {
 
 /// JUnit's XML: a test case for each metric.
 pub fn junit(findings: &CheckFindings) -> String {
-    let [failures, skipped] =
-        [Verdict::Slower, Verdict::TooFewRounds].map(|verdict| of(findings, verdict).count());
+    let [failures, skipped] = [Verdict::Slower, Verdict::TooFewRounds]
+        .map(|verdict| with_verdict(findings, verdict).count());
     let count = findings.rows.len();
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"vmtax\" tests=\"{count}\" failures=\"{failures}\" skipped=\"{skipped}\" errors=\"0\">\n"
     );
     for row in &findings.rows {
-        out += &format!(
-            "    <testcase classname=\"{}\" name=\"{}\"",
-            xml(&row.place),
-            xml(row.metric.id())
-        );
+        let (place, metric) = (xml(&row.place), xml(row.metric.id()));
+        out += &format!("    <testcase classname=\"{place}\" name=\"{metric}\"");
         let said = xml(&sentence(row, findings));
         out += &match row.comparison.verdict {
             Verdict::Slower => format!(">\n      <failure message=\"{said}\"/>\n    </testcase>\n"),
@@ -107,51 +95,42 @@ pub fn junit(findings: &CheckFindings) -> String {
 /// Commands by which GitHub's workflows annotate: an error for each metric that is worse.
 pub fn github(findings: &CheckFindings) -> String {
     let mut out = String::new();
-    for row in of(findings, Verdict::Slower) {
+    for row in with_verdict(findings, Verdict::Slower) {
         // https://docs.github.com/actions: what would end the line or the property is written as a percent code.
         let escaped = |text: &str| plain(text).replace('%', "%25");
         let title = escaped(&format!("{} on {}", row.metric, row.place))
             .replace(':', "%3A")
             .replace(',', "%2C");
-        out += &format!(
-            "::error title={title}::{}\n",
-            escaped(&sentence(row, findings))
-        );
+        let said = escaped(&sentence(row, findings));
+        out += &format!("::error title={title}::{said}\n");
     }
     out
 }
 
 /// The rows with a verdict: slower is worse by more than it may be.
-fn of(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Item = &CheckedRow> {
-    findings
-        .rows
-        .iter()
-        .filter(move |row| row.comparison.verdict == verdict)
+fn with_verdict(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Item = &CheckedRow> {
+    let rows = findings.rows.iter();
+    rows.filter(move |row| row.comparison.verdict == verdict)
 }
 
 fn outcome(findings: &CheckFindings) -> String {
-    let worse: Vec<&CheckedRow> = of(findings, Verdict::Slower).collect();
-    let unsaid = of(findings, Verdict::TooFewRounds).count();
-    let unsaid = if unsaid > 0 {
-        format!(" Of {unsaid} there are too few rounds to say.")
-    } else {
-        String::new()
-    };
+    let worse: Vec<&CheckedRow> = with_verdict(findings, Verdict::Slower).collect();
+    let unsaid = with_verdict(findings, Verdict::TooFewRounds).count();
+    let unsaid = only_if(
+        unsaid > 0,
+        format!(" Of {unsaid} there are too few rounds to say."),
+    );
+    let rows = findings.rows.len();
     match worse.as_slice() {
         [] if findings.tested_nothing() => format!(
-            "None of {} metrics could be tested: too few rounds. Measure both with more --rounds.",
-            findings.rows.len()
+            "None of {rows} metrics could be tested: too few rounds. Measure both with more --rounds."
         ),
-        [] => format!(
-            "No metric of {} is shown to be worse by more than it may be.{unsaid}",
-            findings.rows.len()
-        ),
+        [] => format!("No metric of {rows} is shown to be worse by more than it may be.{unsaid}"),
         [one] => format!("Worse: {}.{unsaid}", sentence(one, findings)),
-        all => format!(
-            "{} of {} metrics are worse by more than they may be.{unsaid}",
-            all.len(),
-            findings.rows.len()
-        ),
+        all => {
+            let worse = all.len();
+            format!("{worse} of {rows} metrics are worse by more than they may be.{unsaid}")
+        }
     }
 }
 

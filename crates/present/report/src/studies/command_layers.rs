@@ -1,8 +1,10 @@
 //! Requests of a command's guests to their disks, and packets of their network cards, beside the cost of the command.
 
-use super::layers::{self, words};
-use crate::engine::{Block, Column, Section, Table};
+use super::layers::{self, sentences};
+use crate::engine::{Block, Section, Table, figures, words};
 use crate::number::{bytes, count, nanoseconds, percent, value};
+use crate::text::only_if;
+use crate::view;
 use vmtax_model::{
     CommandLayers, DeviceClass, DeviceUse, ExecFindings, KindUse, LayerColumn, Metric, Unit,
     UsedKinds,
@@ -19,13 +21,8 @@ pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Sectio
         let directions = packets.nics.iter().flat_map(|nic| nic.kinds.all());
         let columns = packets.layers.columns.iter().zip(directions);
         let quality = columns.map(|(column, used)| quality(column, used));
-        let untraced = "the untraced runs do not time packets";
-        all.extend(layers::of_runs(
-            &packets.layers,
-            DeviceClass::Net,
-            quality,
-            untraced,
-        ));
+        let (class, untraced) = (DeviceClass::Net, "the untraced runs do not time packets");
+        all.extend(layers::of_runs(&packets.layers, class, quality, untraced));
     }
     all
 }
@@ -38,8 +35,7 @@ fn device<'a>(used: &DeviceUse, exec: &ExecFindings) -> Section<'a> {
     let title = format!("{what} on {} (one more run, traced)", used.machine);
     let table = (!used.kinds.all().is_empty()).then(|| Block::Table(table(used, &title)));
     let sentence = Block::Text(sentence(used, exec));
-    let blocks = table.into_iter().chain([sentence]).collect();
-    Section::new(title, blocks)
+    Section::new(title, table.into_iter().chain([sentence]))
 }
 
 /// Returns a sentence on the part of the command's time in which requests were in flight.
@@ -67,25 +63,19 @@ fn sentence(used: &DeviceUse, exec: &ExecFindings) -> String {
 /// Returns a sentence on the duration of a traced run, beside the untraced ones, and on the part of it that was
 /// observed.
 fn took(used: &DeviceUse, exec: &ExecFindings) -> String {
-    let row = exec
-        .overheads
-        .rows
-        .iter()
-        .find(|row| row.metric == Metric::ExecWall);
-    let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == used.machine));
-    let untraced = column
-        .and_then(|c| c.spread.as_ref())
-        .map_or(String::new(), |spread| {
-            format!(", the untraced ones {} (median)", seconds(spread.median))
-        });
-    let part = if used.observed_s < used.wall_s {
+    let mut rows = exec.overheads.rows.iter();
+    let row = rows.find(|row| row.metric == Metric::ExecWall);
+    let spread = row.and_then(|row| view::column(row, used.machine)?.spread.as_ref());
+    let untraced = spread.map_or(String::new(), |spread| {
+        format!(", the untraced ones {} (median)", seconds(spread.median))
+    });
+    let part = only_if(
+        used.observed_s < used.wall_s,
         format!(
             " Its first {} alone were observed: then the buffers for events were full.",
             seconds(used.observed_s)
-        )
-    } else {
-        String::new()
-    };
+        ),
+    );
     format!("This run took {}{untraced}.{part}", seconds(used.wall_s))
 }
 
@@ -95,16 +85,16 @@ fn seconds(s: f64) -> String {
 
 /// Returns the number of packets followed, how they were batched, and the accuracy.
 fn quality(column: &LayerColumn, used: &KindUse) -> String {
-    let corrected = words::corrected(column).map_or(String::new(), |text| {
+    let corrected = sentences::corrected(column).map_or(String::new(), |text| {
         format!(" Corrected for tracing: {text}.")
     });
     format!(
         "{}, {}: {}.{} Clock error: {}.{corrected}",
         column.machine,
         used.kind.label(),
-        words::matched(column, 1),
-        words::batches(used.batching.as_deref().unwrap_or_default()),
-        words::clock(column)
+        sentences::matched(column, 1),
+        sentences::batches(used.batching.as_deref().unwrap_or_default()),
+        sentences::clock(column)
     )
 }
 
@@ -112,32 +102,28 @@ fn table(used: &DeviceUse, title: &str) -> Table {
     let is_disk = matches!(used.kinds, UsedKinds::Kinds(_));
     let number = if is_disk { "requests" } else { "packets" };
     let table = Table::of(title, used.kinds.all())
-        .column(Column::words(""), |kind| kind.kind.label())
-        .column(Column::figures(number), |kind| count(kind.count.number()))
-        .column(Column::figures("bytes").spare(4), |kind| bytes(kind.bytes));
+        .column(words(""), |kind| kind.kind.label())
+        .column(figures(number), |kind| count(kind.count.number()))
+        .column(figures("bytes").spare(4), |kind| bytes(kind.bytes));
     let p50 = |kind: &&KindUse| nanoseconds(kind.time.p50_ns);
     let (table, notes) = if is_disk {
         let table = table
-            .column(Column::figures("each").spare(1), |kind| sizes(kind))
-            .column(Column::figures("p50"), p50);
+            .column(figures("each").spare(1), |kind| sizes(kind))
+            .column(figures("p50"), p50);
         (table, Vec::new())
     } else {
         let table = table
-            .column(Column::figures("mean"), |kind| {
-                nanoseconds(kind.time.mean_ns)
-            })
-            .column(Column::figures("p50").spare(1), p50);
+            .column(figures("mean"), |kind| nanoseconds(kind.time.mean_ns))
+            .column(figures("p50").spare(1), p50);
         let note = "Transmitted: from the guest's stack to QEMU's backend; received: from there to the guest's stack.";
         (table, vec![note.to_owned()])
     };
     table
-        .column(Column::figures("p99").spare(3), |kind| {
-            nanoseconds(kind.time.p99_ns)
+        .column(figures("p99").spare(3), |one| nanoseconds(one.time.p99_ns))
+        .column(figures("longest").spare(2), |one| {
+            nanoseconds(one.time.max_ns)
         })
-        .column(Column::figures("longest").spare(2), |kind| {
-            nanoseconds(kind.time.max_ns)
-        })
-        .column(Column::figures("matched"), |kind| count(kind.followed))
+        .column(figures("matched"), |kind| count(kind.followed))
         .done()
         .notes(notes)
 }
@@ -151,10 +137,10 @@ fn sizes(kind: &KindUse) -> String {
     }
 }
 
-/// Without a invalid fraction: lengths are powers of two as a rule.
+/// Without a fraction of zeros: lengths are powers of two as a rule.
 fn size(length: u64) -> String {
-    bytes(length)
-        .replace(".000 ", " ")
-        .replace(".00 ", " ")
-        .replace(".0 ", " ")
+    let zeros = [".000 ", ".00 ", ".0 "];
+    zeros
+        .iter()
+        .fold(bytes(length), |text, zeros| text.replace(zeros, " "))
 }

@@ -3,18 +3,19 @@
 use super::metric_rows;
 use super::{command_layers, overhead};
 use crate::ReportError;
-use crate::charts::parts::{NEGLIGIBLE_S, Parts, seconds};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
+use crate::charts::bars::{NEGLIGIBLE_S, PartTimes, Parts, seconds};
+use crate::engine::{Block, Cell, Figure, Notice, Report, Section, Table, figures, words};
 use crate::json::json as document;
 use crate::number::{counted, difference, percent, ratio, value};
-use crate::text::fit;
+use crate::text::{Joined, distinct, fit, only_if};
 use crate::view::verdict::paired_median;
 use crate::view::{self, origin};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use vmtax_model::{
-    Accelerator, Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric,
-    Part, PartRow, Plan, Probes, Statuses, Unit, Verdict, Warning, shell_line,
+    Accelerator, Advice, Breakdown, CommandLayers, Comparison, ExecFindings, Machine,
+    MachineColumn, Metric, Part, PartRow, Plan, Probes, Statuses, Unit, Verdict, Warning,
+    shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -26,56 +27,32 @@ pub fn report<'a>(
 ) -> Report<'a> {
     let overheads = &findings.overheads;
     let rows = metric_rows::with_printed(overheads, &findings.printed);
-    let breakdowns = findings
-        .breakdowns
-        .iter()
-        .map(|breakdown| section(breakdown, &recording.plan));
-    let about = about(&recording.plan, findings)
-        .into_iter()
-        .map(Block::Text)
-        .collect();
-    let requests = layers.map_or(Vec::new(), |layers| {
-        command_layers::sections(layers, findings)
-    });
+    let plan = &recording.plan;
+    let breakdowns = findings.breakdowns.iter().map(|one| section(one, plan));
+    let about = about(plan, findings).map(Block::Text);
+    let requests = layers.map_or(Vec::new(), |one| command_layers::sections(one, findings));
     let of_packets = layers.and_then(|layers| layers.packets.as_ref());
     let traced = || {
-        layers
-            .map(|layers| &layers.layers)
-            .into_iter()
-            .chain(of_packets.map(|packets| &packets.layers))
+        let of_disks = layers.map(|layers| &layers.layers).into_iter();
+        of_disks.chain(of_packets.map(|packets| &packets.layers))
     };
-    let mut missing: Vec<String> = traced().flat_map(super::layers::words::missing).collect();
-    let mut known = BTreeSet::new();
-    missing.retain(|text| known.insert(text.clone()));
-    let advice = overheads
-        .advice
-        .iter()
-        .chain(traced().flat_map(|layers| &layers.advice))
-        .cloned()
-        .collect();
-    let warned: Vec<Warning> = traced()
-        .flat_map(|layers| &layers.warnings)
-        .cloned()
-        .collect();
-    let warnings = warnings(recording, findings)
-        .into_iter()
-        .chain(view::in_words(&warned));
+    let missing = distinct(traced().flat_map(super::layers::sentences::missing));
+    let of_traces = traced().flat_map(|layers| &layers.advice);
+    let advice = overheads.advice.iter().chain(of_traces).cloned().collect();
+    let warned = traced().flat_map(|layers| &layers.warnings).cloned();
+    let warned = view::in_words(&warned.collect::<Vec<Warning>>());
+    let next = next(recording, findings, layers.is_some());
     Report {
         study: "exec",
         title: "Overhead of a command".to_owned(),
-        basis: overhead::basis(recording, overheads)
-            .into_iter()
-            .chain([ended(findings)])
-            .collect(),
+        basis: [overhead::basis(recording, overheads), vec![ended(findings)]].concat(),
         origin: origin(recording),
         answer: answer(recording, findings),
-        next: next(recording, findings, layers.is_some())
-            .into_iter()
-            .collect(),
+        next: next.into_iter().collect(),
         advice: by_gain(advice),
         notices: vec![
-            Notice::missing("Not observed", missing),
-            Notice::warnings(warnings.collect()),
+            Notice::not_observed(missing),
+            Notice::warnings([warnings(recording, findings), warned].concat()),
         ],
         sections: breakdowns
             .chain([Section::new("", about)])
@@ -95,12 +72,8 @@ fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
     advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     let mut lines: Vec<String> = Vec::new();
     for one in &mut advice {
-        match one
-            .remedies
-            .first()
-            .map(|remedy| remedy.line.clone())
-            .filter(|line| !line.is_empty())
-        {
+        let line = one.remedies.first().map(|remedy| remedy.line.clone());
+        match line.filter(|line| !line.is_empty()) {
             Some(line) if lines.contains(&line) => {
                 one.finding.push_str(" The remedy above is for this, too.");
                 one.remedies.clear();
@@ -122,11 +95,8 @@ fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Optio
     if compared && !view::has_intervals(&findings.overheads) {
         return view::with_more_rounds(recording);
     }
-    let largest = findings
-        .breakdowns
-        .iter()
-        .find_map(|breakdown| sorted(breakdown).first().map(|row| row.part));
-    match largest? {
+    let mut largest = findings.breakdowns.iter();
+    match largest.find_map(|breakdown| Some(sorted(breakdown).first()?.part))? {
         Part::QemuThreads | Part::Waiting => (!observed).then(|| again_with(recording, "--layers")),
         _ => (!has_option(recording, "--profile")).then(|| again_with(recording, "--profile")),
     }
@@ -134,26 +104,27 @@ fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Optio
 
 /// Returns true if the command that made the recording had this option; the words of the measured command do not count.
 fn has_option(recording: &Recording, option: &str) -> bool {
-    recording
+    let mut own = recording
         .manifest
         .command
         .iter()
-        .take_while(|word| *word != "--")
-        .any(|word| word == option)
+        .take_while(|word| *word != "--");
+    own.any(|word| word == option)
 }
 
 /// Returns the same command with another option; for a plan's file the command with the corresponding options.
 fn again_with(recording: &Recording, option: &str) -> String {
-    let own = match &recording.manifest.command[..] {
-        [_, study, ..] if study == "exec" => view::as_line(&view::with_option(
-            &recording.manifest.command,
-            option,
-            None,
-        )),
+    let command = &recording.manifest.command;
+    let own = match &command[..] {
+        [_, study, ..] if study == "exec" => {
+            view::as_line(&view::with_option(command, option, None))
+        }
         _ => None,
     };
     let plan = &recording.plan;
-    own.unwrap_or_else(|| plan.on_same_guests(&format!("vmtax exec {option} -- {}", command(plan))))
+    own.unwrap_or_else(|| {
+        plan.on_same_guests(&format!("vmtax exec {option} -- {}", command_line(plan)))
+    })
 }
 
 /// The findings, with what was found of requests to the guests' disks, where that was asked for.
@@ -177,9 +148,9 @@ pub fn json(
     document(recording, &Both { findings, layers })
 }
 
-fn command(plan: &Plan) -> String {
-    plan.command()
-        .map_or(String::new(), |command| shell_line(&command.argv))
+fn command_line(plan: &Plan) -> String {
+    let command = plan.command();
+    command.map_or(String::new(), |command| shell_line(&command.argv))
 }
 
 /// Length of the command in the answer, in columns: the report has all of it.
@@ -190,66 +161,49 @@ const LARGE: f64 = 0.05;
 
 /// Returns the command's slowdown on each guest, and the parts that cause it.
 fn answer(recording: &Recording, findings: &ExecFindings) -> String {
-    let row = findings
-        .overheads
-        .rows
-        .iter()
-        .find(|row| row.metric == Metric::ExecWall);
+    let mut rows = findings.overheads.rows.iter();
+    let row = rows.find(|row| row.metric == Metric::ExecWall);
     let native = row.and_then(|row| view::column(row, Machine::NATIVE)?.spread.as_ref());
+    let native = native.map_or(String::new(), |spread| {
+        let wall = value(Unit::Seconds, spread.median);
+        format!(", {wall} natively (medians)")
+    });
     let failed = failed(findings);
-    let answer_for_machine = |column: &MachineColumn| {
+    let takes = if failed.is_some() {
+        "it takes"
+    } else {
+        "takes"
+    };
+    let on_machine = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
-        let native = native.map_or(String::new(), |s| {
-            format!(", {} natively (medians)", value(Unit::Seconds, s.median))
+        let slower = column.overhead.map_or(String::new(), |overhead| {
+            format!("{native}, {}", slowdown(recording, machine, &overhead))
         });
-        let slower =
-            column
-                .overhead
-                .map_or(String::new(), |overhead| match overhead.ratio.interval {
-                    Some(_) => {
-                        let open = if overhead.verdict == Verdict::Inconclusive {
-                            ", inconclusive"
-                        } else {
-                            ""
-                        };
-                        format!("{native}, {}{open}", paired_median(&overhead.ratio))
-                    }
-                    None => {
-                        format!(
-                            "{native}, {}",
-                            range_of_rounds(recording, machine)
-                                .unwrap_or(ratio(overhead.ratio.median))
-                        )
-                    }
-                });
-        let breakdown = findings
-            .breakdowns
-            .iter()
-            .find(|breakdown| breakdown.machine == machine);
+        let mut breakdowns = findings.breakdowns.iter();
+        let breakdown = breakdowns.find(|breakdown| breakdown.machine == machine);
         let parts = breakdown.map_or(String::new(), largest);
-        Some(format!(
-            "{} {wall} on {machine}{slower}{parts}",
-            if failed.is_some() {
-                "it takes"
-            } else {
-                "takes"
-            }
-        ))
+        Some(format!("{takes} {wall} on {machine}{slower}{parts}"))
     };
-    let guests = row
-        .into_iter()
-        .flat_map(|row| &row.machines)
-        .filter(|column| column.machine.is_guest());
-    let each: Vec<String> = guests.filter_map(answer_for_machine).collect();
-    match each.is_empty() {
-        true => ended(findings),
-        false => {
-            let failed = failed.map_or(String::new(), |failed| format!("{failed}: "));
-            let command = fit(&command(&recording.plan), COMMAND_COLUMNS);
-            format!("`{command}` {failed}{}.", each.join("; "))
-        }
+    let columns = row.into_iter().flat_map(|row| &row.machines);
+    let guests = columns.filter(|column| column.machine.is_guest());
+    let each = guests.filter_map(on_machine).joined("; ");
+    if each.is_empty() {
+        return ended(findings);
     }
+    let failed = failed.map_or(String::new(), |failed| format!("{failed}: "));
+    let command = fit(&command_line(&recording.plan), COMMAND_COLUMNS);
+    format!("`{command}` {failed}{each}.")
+}
+
+/// A guest's cost over native's with its interval; where there is none, the range of the rounds' ratios.
+fn slowdown(recording: &Recording, machine: Machine, overhead: &Comparison) -> String {
+    if overhead.ratio.interval.is_none() {
+        let range = range_of_rounds(recording, machine);
+        return range.unwrap_or(ratio(overhead.ratio.median));
+    }
+    let open = only_if(overhead.verdict == Verdict::Inconclusive, ", inconclusive");
+    format!("{}{open}", paired_median(&overhead.ratio))
 }
 
 /// "failed (exit status 2)", where its figures are not those of the work that was asked for.
@@ -267,62 +221,44 @@ fn failed(findings: &ExecFindings) -> Option<String> {
 /// "×35 to ×124 per round, 2 rounds": between which ratios of wall time the rounds lie.
 fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     let walls = |machine: Machine| {
-        let untraced = recording
-            .trials
-            .iter()
-            .filter(move |t| t.machine == machine && t.probes == Probes::None);
+        let trials = recording.trials.iter();
+        let untraced = trials.filter(move |t| t.machine == machine && t.probes == Probes::None);
         untraced.filter_map(|t| Some((t.round, t.result()?.value(Metric::ExecWall)?)))
     };
     let native: BTreeMap<u32, f64> = walls(Machine::NATIVE).collect();
-    let mut ratios: Vec<f64> = walls(machine)
-        .filter_map(|(round, wall)| Some(wall / native.get(&round)?))
-        .collect();
+    let ratios = walls(machine).filter_map(|(round, wall)| Some(wall / native.get(&round)?));
+    let mut ratios: Vec<f64> = ratios.collect();
     ratios.sort_by(f64::total_cmp);
-    let (low, high) = (ratios.first()?, ratios.last()?);
-    (ratios.len() > 1).then(|| {
-        format!(
-            "{} to {} per round, {} rounds",
-            ratio(*low),
-            ratio(*high),
-            ratios.len()
-        )
-    })
+    let (low, high) = (ratio(*ratios.first()?), ratio(*ratios.last()?));
+    let rounds = ratios.len();
+    (rounds > 1).then(|| format!("{low} to {high} per round, {rounds} rounds"))
 }
 
 /// "; largest parts of the additional time: 55 % off CPU, 13 % vCPU steal": those that together are no more than all.
 fn largest(breakdown: &Breakdown) -> String {
-    let whole = breakdown
-        .native_s
-        .map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
-    let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
-    let parts = sorted(breakdown)
-        .into_iter()
-        .map(|row| (more(row), row.part.label(breakdown.machine)));
-    let mut parts: Vec<(f64, &str)> = parts
-        .chain([(breakdown.unexplained_s, "unexplained")])
-        .collect();
+    let native = breakdown.native_s;
+    let whole = breakdown.machine_s - native.unwrap_or(0.0);
+    let more = |row: &PartRow| row.machine_s - native.and(row.native_s).unwrap_or(0.0);
+    let parts = sorted(breakdown).into_iter();
+    let parts = parts.map(|row| (more(row), row.part.label(breakdown.machine)));
+    let parts = parts.chain([(breakdown.unexplained_s, "unexplained")]);
+    let mut parts: Vec<(f64, &str)> = parts.collect();
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut left = whole;
     let named = parts.iter().take_while(|(more, _)| {
         left -= more;
         left >= 0.0 && *more >= LARGE * whole
     });
-    let named: Vec<String> = named
+    let named = named
         .take(NAMED)
-        .map(|(more, part)| format!("{} {part}", percent(more / whole)))
-        .collect();
-    let of = if breakdown.native_s.is_some() {
-        "additional time"
-    } else {
-        "time"
-    };
-    match named.is_empty() {
-        true => String::new(),
-        false => {
-            let parts = if named.len() == 1 { "part" } else { "parts" };
-            format!("; largest {parts} of the {of}: {}", named.join(", "))
-        }
-    }
+        .map(|(more, part)| format!("{} {part}", percent(more / whole)));
+    let named: Vec<String> = named.collect();
+    let of = native.map_or("time", |_| "additional time");
+    let parts = if named.len() == 1 { "part" } else { "parts" };
+    only_if(
+        !named.is_empty(),
+        format!("; largest {parts} of the {of}: {}", named.join(", ")),
+    )
 }
 
 /// The parts by what they add to native's time, the largest first.
@@ -335,13 +271,7 @@ fn sorted(breakdown: &Breakdown) -> Vec<&PartRow> {
 
 /// Returns the exit status of the command.
 fn ended(findings: &ExecFindings) -> String {
-    let words = |statuses: &[i32]| {
-        statuses
-            .iter()
-            .map(|s| status(*s))
-            .collect::<Vec<_>>()
-            .join(" or ")
-    };
+    let words = |statuses: &[i32]| statuses.iter().map(|s| status(*s)).joined(" or ");
     let (ran, not): (Vec<&Statuses>, Vec<_>) = findings
         .statuses
         .iter()
@@ -352,15 +282,17 @@ fn ended(findings: &ExecFindings) -> String {
             format!("exit {} in all runs", words(&first.statuses))
         }
         Some(_) => {
-            let all: Vec<String> = ran
+            let all = ran
                 .iter()
-                .map(|s| format!("{} with {}", s.machine, words(&s.statuses)))
-                .collect();
-            let nowhere: Vec<String> = not
+                .map(|s| format!("{} with {}", s.machine, words(&s.statuses)));
+            let nowhere = not
                 .iter()
-                .map(|s| format!(", did not run on {}", s.machine))
-                .collect();
-            format!("exit on {}{}", all.join(", on "), nowhere.concat())
+                .map(|s| format!(", did not run on {}", s.machine));
+            format!(
+                "exit on {}{}",
+                all.joined(", on "),
+                nowhere.collect::<String>()
+            )
         }
     }
 }
@@ -408,77 +340,61 @@ fn legend(machine: Machine) -> String {
 
 /// The parts, what none accounts for, and the sum.
 fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
+    let machine = breakdown.machine;
     let rounds = counted(breakdown.rounds.into(), "round");
-    let title = format!(
-        "Where the time goes on {} (means of {rounds})",
-        breakdown.machine
-    );
+    let title = format!("Where the time goes on {machine} (means of {rounds})");
+    let mut columns = vec![words(unit(plan)).broken(20, 12), figures(machine.as_str())];
+    if breakdown.native_s.is_some() {
+        columns.extend([
+            figures("native").spare(2),
+            figures("difference"),
+            figures("% of difference").spare(1),
+        ]);
+    }
+    let rows = sorted(breakdown).into_iter();
+    let rows = rows.map(|row| (row.part.label(machine), row.native_s, row.machine_s));
+    let rows: Vec<PartTimes> = rows.collect();
+    let mut table = Table::new(title.clone(), columns);
+    let unexplained = ("unexplained", None, breakdown.unexplained_s);
+    for part in rows.iter().chain([&unexplained]) {
+        table.row(part_cells(breakdown, part));
+    }
+    let sum = ("sum", breakdown.native_s, breakdown.machine_s);
+    table.first(part_cells(breakdown, &sum));
+    let figure = Figure {
+        table: Some(table.notes(vec![legend(machine)])),
+        below: true,
+        ..Figure::new(Parts { machine, rows })
+    };
+    Section::new(title, [figure])
+}
+
+/// A part on the guest and natively, the difference, and its fraction of the whole difference.
+fn part_cells(breakdown: &Breakdown, (label, native, machine): &PartTimes) -> Vec<Cell> {
     let whole = breakdown
         .native_s
         .map(|native| breakdown.machine_s - native);
-    let mut columns = vec![
-        Column::words(unit(plan)).broken(20, 12),
-        Column::figures(breakdown.machine.as_str()),
-    ];
-    if whole.is_some() {
-        columns.extend([
-            Column::figures("native").spare(2),
-            Column::figures("difference"),
-            Column::figures("% of difference").spare(1),
-        ]);
-    }
-    let line = |label: &str, native: Option<f64>, machine: f64| {
-        // What only a guest has is all difference.
-        let more = breakdown.native_s.map(|_| machine - native.unwrap_or(0.0));
-        let share = more
-            .zip(whole.filter(|w| *w > 1e-6))
-            .map(|(more, whole)| more / whole);
-        let share = share.map_or(String::new(), |share| match share < 0.0 {
-            true => format!("−{}", percent(-share)),
-            false => percent(share),
-        });
-        let native = native.map_or(String::new(), seconds);
-        let more = more.map_or(String::new(), |s| match s.abs() < NEGLIGIBLE_S {
-            true => "0".to_owned(),
-            false => difference(Unit::Seconds, s),
-        });
-        vec![
-            label.into(),
-            Cell::strong(seconds(machine)),
-            native.into(),
-            more.into(),
-            share.into(),
-        ]
-    };
-    let mut table = Table::new(title.clone(), columns);
-    sorted(breakdown).into_iter().for_each(|row| {
-        table.row(line(
-            row.part.label(breakdown.machine),
-            row.native_s,
-            row.machine_s,
-        ))
+    // What only a guest has is all difference.
+    let more = whole.map(|_| machine - native.unwrap_or(0.0));
+    let whole = whole.filter(|whole| *whole > 1e-6);
+    let share = more.zip(whole).map(|(more, whole)| more / whole);
+    let share = share.map_or(String::new(), |share| match share < 0.0 {
+        true => format!("−{}", percent(-share)),
+        false => percent(share),
     });
-    table.row(line("unexplained", None, breakdown.unexplained_s));
-    table.first(line("sum", breakdown.native_s, breakdown.machine_s));
-    let rows = sorted(breakdown)
-        .into_iter()
-        .map(|row| {
-            (
-                row.part.label(breakdown.machine),
-                row.native_s,
-                row.machine_s,
-            )
-        })
-        .collect();
-    let figure = Figure {
-        table: Some(table.notes(vec![legend(breakdown.machine)])),
-        below: true,
-        ..Figure::new(Parts {
-            machine: breakdown.machine,
-            rows,
-        })
-    };
-    Section::new(title, vec![Block::Figure(figure)])
+    let native = native.map_or(String::new(), seconds);
+    let more = more.map_or(String::new(), |s| match s.abs() < NEGLIGIBLE_S {
+        true => "0".to_owned(),
+        false => difference(Unit::Seconds, s),
+    });
+    let machine = Cell::strong(seconds(*machine));
+    vec![
+        (*label).into(),
+        machine,
+        native.into(),
+        more.into(),
+        share.into(),
+    ]
 }
 
 /// Returns the meaning of the seconds: wall time, times the number of CPUs.
@@ -490,22 +406,19 @@ fn unit(plan: &Plan) -> String {
 }
 
 /// Returns a description of the guests' root file system.
-fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
-    let mut all = Vec::new();
+fn about(plan: &Plan, findings: &ExecFindings) -> Option<String> {
     let layer = match plan.command().and_then(|command| command.scratch_mib) {
         Some(mib) => format!("on the scratch disk ({mib} MiB)"),
         None => "in the guest's memory".to_owned(),
     };
-    all.extend(findings.root.as_ref().map(|root| {
-        // Of a line of /proc/mounts: source, folder, type, options.
-        let options = root.mount.split(' ').nth(3).unwrap_or_default();
-        format!(
-            "The guests' root file system is an overlayfs: its lower layer is the host's files over {}, read-only ({options}); its upper layer is \
+    let root = findings.root.as_ref()?;
+    // Of a line of /proc/mounts: source, folder, type, options.
+    let options = root.mount.split(' ').nth(3).unwrap_or_default();
+    Some(format!(
+        "The guests' root file system is an overlayfs: its lower layer is the host's files over {}, read-only ({options}); its upper layer is \
              {layer}. Reads of the host's files go through the share, writes to the upper layer.",
-            root.method
-        )
-    }));
-    all
+        root.method
+    ))
 }
 
 #[cfg(test)]

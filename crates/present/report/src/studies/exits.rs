@@ -1,14 +1,15 @@
 //! `exits`: what one VM exit of each kind costs.
 
-use crate::charts::marks::{self, Mark, Marks};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
+use super::layers::unbroken;
+use crate::charts::distributions::{MARKS_CAPTION, Mark, Marks};
+use crate::engine::{Cell, Figure, Notice, Origin, Report, Section, Table, figures, words};
 use crate::number::{count, nanoseconds};
-use crate::text::when;
+use crate::text::{Joined, grouped, only_if, when};
 use crate::view::{self, not_observed};
 use maud::html;
 use vmtax_model::{
     Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER,
-    MachineExits, Missing, NO_DEVICE, Summary, shell_line,
+    MachineExits, NO_DEVICE, Summary, shell_line,
 };
 
 /// Makes the report of the costs of VM exits.
@@ -51,22 +52,19 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
 /// accesses.
 fn answer(machine: &MachineExits) -> Option<String> {
     let medians = |end: &str| {
+        let is_plain = |kind: &&ExitKind| !kind.emulated && !kind.without_exit;
         let kinds = machine
             .kinds
             .iter()
-            .filter(|kind| kind.label.ends_with(end) && !kind.emulated && !kind.without_exit);
-        let mut all: Vec<f64> = kinds.map(|kind| kind.time.p50_ns).collect();
+            .filter(|kind| kind.label.ends_with(end));
+        let mut all: Vec<f64> = kinds
+            .filter(is_plain)
+            .map(|kind| kind.time.p50_ns)
+            .collect();
         all.sort_by(f64::total_cmp);
-        let (low, high) = (nanoseconds(*all.first()?), nanoseconds(*all.last()?));
-        Some(
-            if low == high {
-                low
-            } else {
-                format!("{low} to {high}")
-            }
-            .replace(' ', "\u{a0}")
-            .replace("\u{a0}to\u{a0}", " to "),
-        )
+        let [low, high] = [*all.first()?, *all.last()?].map(unbroken);
+        let to = only_if(low != high, format!(" to {high}"));
+        Some(low + &to)
     };
     let kinds = match machine.machine.accelerator() {
         Some(Accelerator::Kvm) => [
@@ -78,15 +76,14 @@ fn answer(machine: &MachineExits) -> Option<String> {
             (NO_DEVICE, "one to an unassigned port or address"),
         ],
     };
-    let each: Vec<String> = kinds
-        .into_iter()
-        .filter_map(|(end, what)| Some(format!("{what} takes {}", medians(end)?)))
-        .collect();
-    let on = match machine.machine.accelerator() {
-        Some(Accelerator::Kvm) => format!("On {}", machine.machine),
-        _ => format!("On {}, without VM exits,", machine.machine),
+    let each = kinds.into_iter();
+    let each = each.filter_map(|(end, what)| Some(format!("{what} takes {}", medians(end)?)));
+    let (each, on) = (each.joined(", "), machine.machine);
+    let without = match on.accelerator() {
+        Some(Accelerator::Kvm) => "",
+        _ => ", without VM exits,",
     };
-    (!each.is_empty()).then(|| format!("{on} {} (medians by kind).", each.join(", ")))
+    (!each.is_empty()).then(|| format!("On {on}{without} {each} (medians by kind)."))
 }
 
 /// The stamps' own cost first, then every kind.
@@ -112,13 +109,13 @@ fn section(machine: &MachineExits) -> Section<'_> {
     let figure = Figure {
         caption: format!(
             "{} The rows \"no exit\" are two rdtsc alone and not subtracted.",
-            marks::CAPTION
+            MARKS_CAPTION
         ),
         table: Some(table(machine, &title)),
         below: true,
         ..Figure::new(Marks(marks.collect()))
     };
-    Section::new(title, vec![Block::Figure(figure)])
+    Section::new(title, [figure])
 }
 
 fn label(kind: &ExitKind) -> String {
@@ -133,16 +130,16 @@ fn label(kind: &ExitKind) -> String {
 fn table(machine: &MachineExits, title: &str) -> Table {
     let time = |of: fn(&Summary) -> f64| move |kind: &&ExitKind| nanoseconds(of(&kind.time));
     Table::of(format!("Exits of {title}"), all(machine))
-        .column(Column::words("exit").broken(20, 10), |kind| label(kind))
-        .column(Column::figures("n"), |kind| count(kind.time.n))
-        .column(Column::figures("min").spare(1), time(|t| t.min_ns))
-        .column(Column::figures("p50"), |kind| {
+        .column(words("exit").broken(20, 10), |kind| label(kind))
+        .column(figures("n"), |kind| count(kind.time.n))
+        .column(figures("min").spare(1), time(|t| t.min_ns))
+        .column(figures("p50"), |kind| {
             Cell::strong(nanoseconds(kind.time.p50_ns))
         })
-        .column(Column::figures("p90").spare(2), time(|t| t.p90_ns))
-        .column(Column::figures("p99"), time(|t| t.p99_ns))
-        .column(Column::figures("max").spare(2), time(|t| t.max_ns))
-        .column(Column::figures("mean").spare(3), time(|t| t.mean_ns))
+        .column(figures("p90").spare(2), time(|t| t.p90_ns))
+        .column(figures("p99"), time(|t| t.p99_ns))
+        .column(figures("max").spare(2), time(|t| t.max_ns))
+        .column(figures("mean").spare(3), time(|t| t.mean_ns))
         .done()
         .notes(notes(machine))
 }
@@ -157,31 +154,22 @@ fn notes(machine: &MachineExits) -> Vec<String> {
     let by_cpu = without_exit.then(|| {
         "† less than a tenth of a cpuid: this host's CPUs do it without a VM exit, as with APICv or AVIC.".to_owned()
     });
-    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
-    for kind in all(machine).filter(|k| !k.note.is_empty()) {
-        match said.iter_mut().find(|(note, _)| *note == kind.note) {
-            Some((_, labels)) => labels.push(&kind.label),
-            None => said.push((&kind.note, vec![&kind.label])),
-        }
-    }
-    mark.into_iter()
-        .chain(by_cpu)
-        .chain(
-            said.iter()
-                .map(|(note, labels)| format!("{}: {note}.", labels.join("; "))),
-        )
-        .collect()
+    let noted = all(machine).filter(|kind| !kind.note.is_empty());
+    let noted = grouped(noted.map(|kind| (kind.note.as_str(), kind.label.as_str())));
+    let said = noted
+        .iter()
+        .map(|(note, labels)| format!("{}: {note}.", labels.join("; ")));
+    mark.into_iter().chain(by_cpu).chain(said).collect()
 }
 
 /// The kinds that could not be measured.
 fn missing(findings: &ExitFindings) -> Vec<String> {
-    let one = |(machine, missing): (&MachineExits, &Missing)| {
-        not_observed(missing, &format!(" ({})", machine.machine))
+    let of_machine = |machine: &MachineExits| {
+        let place = format!(" ({})", machine.machine);
+        let missing = machine.missing.iter();
+        missing
+            .map(|one| not_observed(one, &place))
+            .collect::<Vec<_>>()
     };
-    findings
-        .machines
-        .iter()
-        .flat_map(|machine| machine.missing.iter().map(move |m| (machine, m)))
-        .map(one)
-        .collect()
+    findings.machines.iter().flat_map(of_machine).collect()
 }

@@ -1,8 +1,11 @@
 //! `fleet`: which hosts are outliers among those of their class, and which facts explain it.
 
 use crate::charts::hosts::{CAPTION, Hosts, Lane, MAX_LANES};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tone};
+use crate::engine::{
+    Block, Cell, Figure, Notice, Origin, Report, Section, Table, Tone, figures, words,
+};
 use crate::number::{NONE, count, counted, percent, ratio};
+use crate::text::{Joined, only_if};
 use crate::view::verdict::{interval, p_value};
 use vmtax_model::{
     Estimate, FLEET_LEVEL, FactEffect, FactValue, FleetFindings, HostRow, HostVerdict,
@@ -25,25 +28,19 @@ pub fn report<'a>(
     vmtax: &str,
     command: &str,
 ) -> Report<'a> {
-    let classes = counted(
-        found.classes.len() as u64,
-        if is_model(found) { "model" } else { "class" },
-    );
-    let classes = classes.replace("classs", "classes");
+    let what = if is_model(found) { "model" } else { "class" };
+    let classes = counted(found.classes.len() as u64, what).replace("classs", "classes");
     let [first, last] = &found.dates;
-    let dates = if first == last {
-        first.clone()
-    } else {
-        format!("{first} to {last}")
-    };
+    let to = only_if(first != last, format!(" to {last}"));
     let basis = [
         format!("{} hosts", count(found.hosts.len() as u64)),
         classes,
         format!("{} runs", count(found.runs.into())),
         format!("{} metrics", count(found.metrics.into())),
         format!("{} figures", count(found.figures)),
-        dates,
+        format!("{first}{to}"),
     ];
+    let sections = [hosts(found), metrics(found), facts(found)];
     Report {
         study: "fleet",
         title: "Hosts compared with those of their class".to_owned(),
@@ -55,10 +52,7 @@ pub fn report<'a>(
         answer: answer(found),
         basis: basis.into_iter().filter(|part| !part.is_empty()).collect(),
         next: next(found, dataset),
-        sections: [hosts(found), metrics(found), facts(found)]
-            .into_iter()
-            .flatten()
-            .collect(),
+        sections: sections.into_iter().flatten().collect(),
         notices: vec![Notice::warnings(found.warnings.clone())],
         method: vec![found.method.clone()],
         ..Report::default()
@@ -70,23 +64,16 @@ fn is_model(found: &FleetFindings) -> bool {
 }
 
 fn others(found: &FleetFindings) -> &'static str {
-    if is_model(found) {
-        "others of their model"
-    } else {
-        "others of their class"
+    match is_model(found) {
+        true => "others of their model",
+        false => "others of their class",
     }
 }
 
 /// "a, b, c and 2 more".
-fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> String {
-    let all: Vec<&str> = hosts.collect();
-    let first = all
-        .iter()
-        .take(NAMED)
-        .copied()
-        .collect::<Vec<_>>()
-        .join(", ");
-    match all.len().saturating_sub(NAMED) {
+fn names(hosts: &[&str]) -> String {
+    let first = hosts.iter().take(NAMED).copied().joined(", ");
+    match hosts.len().saturating_sub(NAMED) {
         0 => first,
         more => format!("{first} and {more} more"),
     }
@@ -98,64 +85,23 @@ fn by(ratio: f64) -> String {
 }
 
 fn answer(found: &FleetFindings) -> String {
-    let all = count(found.hosts.len() as u64);
     if found.hosts.is_empty() {
         return "No hosts can be compared: that takes 5 hosts of a class with the same workload and settings."
             .to_owned();
     }
-    let verdict_sentence = |verdict, word: &str| {
-        let hosts: Vec<&HostRow> = found.with(verdict).collect();
-        let mut ratios: Vec<f64> = hosts.iter().map(|host| host.ratio.median).collect();
-        ratios.sort_by(f64::total_cmp);
-        let median = ratios.get(ratios.len() / 2)?;
-        let are = if hosts.len() == 1 { "is" } else { "are" };
-        let names = names(hosts.iter().map(|host| host.host.as_str()));
-        Some(format!(
-            "{} of {all} hosts {are} {word} than {} by {}: {names}",
-            hosts.len(),
-            others(found),
-            by(*median)
-        ))
-    };
-    let parts: Vec<String> = [
-        verdict_sentence(HostVerdict::Slower, "slower"),
-        verdict_sentence(HostVerdict::Faster, "faster"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let (all, others) = (count(found.hosts.len() as u64), others(found));
+    let outliers = [
+        outliers(found, HostVerdict::Slower, "slower"),
+        outliers(found, HostVerdict::Faster, "faster"),
+    ];
+    let outliers = outliers.into_iter().flatten().joined("; ");
     let candidates = found.with(HostVerdict::TooFewRuns).count();
-    let said = match (
-        parts.is_empty(),
-        candidates,
-        found.metric_outliers.is_empty(),
-    ) {
-        (false, ..) => parts.join("; "),
-        (true, 0, true) => format!(
-            "None of {all} hosts is shown to be slower or faster than {}",
-            others(found)
-        ),
-        (true, 0, false) => {
-            let mut hosts: Vec<&str> = found
-                .metric_outliers
-                .iter()
-                .map(|o| found.hosts[o.host].host.as_str())
-                .collect();
-            hosts.dedup();
-            let is = if hosts.len() == 1 {
-                "is an outlier"
-            } else {
-                "are outliers"
-            };
-            format!(
-                "{} of {all} hosts {is} in single metrics: {}",
-                hosts.len(),
-                names(hosts.into_iter())
-            )
-        }
-        (true, ..) => format!(
-            "{candidates} of {all} hosts may differ from {}: measure them again, their runs are too few",
-            others(found)
+    let said = match (candidates, found.metric_outliers.is_empty()) {
+        _ if !outliers.is_empty() => outliers,
+        (0, true) => format!("None of {all} hosts is shown to be slower or faster than {others}"),
+        (0, false) => outliers_in_metrics(found),
+        _ => format!(
+            "{candidates} of {all} hosts may differ from {others}: measure them again, their runs are too few"
         ),
     };
     match found.cause() {
@@ -165,35 +111,58 @@ fn answer(found: &FleetFindings) -> String {
     }
 }
 
+/// "2 of 40 hosts are slower than others of their model by 12 %: a, b"; `None` where no host has this verdict.
+fn outliers(found: &FleetFindings, verdict: HostVerdict, word: &str) -> Option<String> {
+    let hosts: Vec<&HostRow> = found.with(verdict).collect();
+    let mut ratios: Vec<f64> = hosts.iter().map(|host| host.ratio.median).collect();
+    ratios.sort_by(f64::total_cmp);
+    let by = by(*ratios.get(ratios.len() / 2)?);
+    let named: Vec<&str> = hosts.iter().map(|host| host.host.as_str()).collect();
+    let (names, others) = (names(&named), others(found));
+    let (n, all) = (hosts.len(), count(found.hosts.len() as u64));
+    let are = if n == 1 { "is" } else { "are" };
+    Some(format!(
+        "{n} of {all} hosts {are} {word} than {others} by {by}: {names}"
+    ))
+}
+
+/// "1 of 40 hosts is an outlier in single metrics: a".
+fn outliers_in_metrics(found: &FleetFindings) -> String {
+    let hosts = found
+        .metric_outliers
+        .iter()
+        .map(|one| found.hosts[one.host].host.as_str());
+    let mut hosts: Vec<&str> = hosts.collect();
+    hosts.dedup();
+    let (n, all, names) = (hosts.len(), count(found.hosts.len() as u64), names(&hosts));
+    let are = if n == 1 {
+        "is an outlier"
+    } else {
+        "are outliers"
+    };
+    format!("{n} of {all} hosts {are} in single metrics: {names}")
+}
+
 fn cause_text(found: &FleetFindings, cause: &FactEffect) -> String {
     let share = percent(cause.explained.median);
-    let range =
-        share_interval(&cause.explained).map_or(String::new(), |text| format!(", 95 % CI {text}"));
+    let range = share_interval(&cause.explained);
+    let range = range.map_or(String::new(), |text| format!(", 95 % CI {text}"));
     let named = value(cause).map_or(String::new(), |value| format!(" {}", shown(&value.value)));
-    let what = if found.has_outliers() {
-        ""
-    } else {
-        " of what hosts differ by"
-    };
-    let same = match &cause.same_as[..] {
-        [] => String::new(),
-        same => format!(
-            "; {} divides the hosts in the same way",
-            names(same.iter().map(String::as_str))
-        ),
-    };
-    format!(
-        "The fact that explains most{what}: {}{named} ({share}{range}{same})",
-        cause.fact
-    )
+    let what = only_if(!found.has_outliers(), " of what hosts differ by");
+    let same: Vec<&str> = cause.same_as.iter().map(String::as_str).collect();
+    let same = only_if(
+        !same.is_empty(),
+        format!("; {} divides the hosts in the same way", names(&same)),
+    );
+    let fact = &cause.fact;
+    format!("The fact that explains most{what}: {fact}{named} ({share}{range}{same})")
 }
 
 /// The value of a fact that matters: that of most outliers, else the one furthest from the most common.
 fn value(fact: &FactEffect) -> Option<&FactValue> {
     let far = |value: &FactValue| value.ratio.map_or(0.0, |ratio| ratio.median.ln().abs());
-    fact.values
-        .iter()
-        .max_by(|a, b| a.outliers.cmp(&b.outliers).then(far(a).total_cmp(&far(b))))
+    let values = fact.values.iter();
+    values.max_by(|a, b| a.outliers.cmp(&b.outliers).then(far(a).total_cmp(&far(b))))
 }
 
 /// A value of a fact.
@@ -206,9 +175,8 @@ fn shown(value: &str) -> &str {
 }
 
 fn share_interval(share: &Estimate) -> Option<String> {
-    share
-        .interval
-        .map(|i| format!("{} to {}", percent(i.low), percent(i.high)))
+    let ends = share.interval.map(|i| [i.low, i.high].map(percent))?;
+    Some(ends.join(" to "))
 }
 
 /// Names of facts are the dataset's: only such as vmtax gives become words of a command.
@@ -219,17 +187,10 @@ fn next(found: &FleetFindings, dataset: &str) -> Vec<String> {
     };
     let fact = found.cause().map(|cause| &cause.fact).filter(is_plain);
     let command = |fact: &String| {
-        let facts = found
-            .class_by
-            .iter()
-            .chain([fact])
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(",");
-        format!(
-            "vmtax fleet {dataset} {}",
-            shell_line(&["--class".to_owned(), facts])
-        )
+        let facts = found.class_by.iter().chain([fact]);
+        let facts = facts.map(String::as_str).joined(",");
+        let class = shell_line(&["--class".to_owned(), facts]);
+        format!("vmtax fleet {dataset} {class}")
     };
     fact.map(command).into_iter().collect()
 }
@@ -239,74 +200,54 @@ fn lanes<'a>(
     names: &[&'a str],
     name: impl Fn(usize) -> &'a str,
 ) -> Hosts<'a> {
-    let lane = |wanted: &&'a str| Lane {
-        name: shown(wanted),
-        hosts: found
-            .hosts
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| name(*i) == *wanted)
-            .map(|(_, host)| host)
-            .collect(),
+    let lane = |wanted: &&'a str| {
+        let hosts = found.hosts.iter().enumerate();
+        let hosts = hosts.filter(|(i, _)| name(*i) == *wanted);
+        Lane {
+            name: shown(wanted),
+            hosts: hosts.map(|(_, host)| host).collect(),
+        }
     };
     Hosts(names.iter().take(MAX_LANES).map(lane).collect())
 }
 
 fn hosts(found: &FleetFindings) -> Option<Section<'_>> {
-    let outliers = found
-        .hosts
-        .iter()
-        .filter(|host| host.verdict != HostVerdict::Typical)
-        .count();
-    let listed = if outliers > 0 {
-        outliers
-    } else {
-        found.hosts.len().min(FURTHEST)
+    let is_outlier = |host: &&HostRow| host.verdict != HostVerdict::Typical;
+    let (title, listed) = match found.hosts.iter().filter(is_outlier).count() {
+        0 => (
+            "Hosts furthest from their class",
+            found.hosts.len().min(FURTHEST),
+        ),
+        outliers => ("Outliers", outliers),
     };
+    let class = |host: &HostRow| found.classes[host.class].name.as_str();
     let table = Table::of("Hosts", found.hosts.iter().take(listed))
-        .column(Column::words("host").cut(24, 12), |host| {
+        .column(words("host").cut(24, 12), |host| {
             Cell::strong(host.host.as_str())
         })
-        .column(Column::words("class").cut(28, 10).spare(2), |host| {
+        .column(words("class").cut(28, 10).spare(2), |host| {
             found.classes[host.class].name.as_str()
         })
-        .column(Column::figures("runs").spare(1), |host| {
-            host.runs.to_string()
-        })
-        .column(Column::figures("cost"), |host| ratio(host.ratio.median))
-        .column(Column::figures("95 % CI").spare(3), |host| {
-            interval(&host.ratio)
-        })
-        .column(Column::figures("p"), |host| p_value(host.p))
-        .column(Column::words("result"), |host| verdict(host.verdict));
+        .column(figures("runs").spare(1), |host| host.runs.to_string())
+        .column(figures("cost"), |host| ratio(host.ratio.median))
+        .column(figures("95 % CI").spare(3), |host| interval(&host.ratio))
+        .column(figures("p"), |host| p_value(host.p))
+        .column(words("result"), |host| verdict(host.verdict));
     let hidden = found.classes.len().saturating_sub(MAX_LANES);
-    let hidden = if hidden > 0 {
-        format!(" {hidden} more classes are not drawn.")
-    } else {
-        String::new()
-    };
+    let hidden = only_if(hidden > 0, format!(" {hidden} more classes are not drawn."));
     let names: Vec<&str> = found
         .classes
         .iter()
         .map(|class| class.name.as_str())
         .collect();
-    let chart = lanes(found, &names, |i| {
-        found.classes[found.hosts[i].class].name.as_str()
-    });
+    let chart = lanes(found, &names, |i| class(&found.hosts[i]));
     let note = "cost: over that of the class's median host, the median over metrics and runs; p: corrected for all hosts and metrics.";
     let figure = Figure {
         caption: format!("{CAPTION}{hidden}"),
         ..Figure::new(chart)
     };
-    let blocks = vec![
-        Block::Figure(figure),
-        Block::Table(table.done().most(MOST).notes(vec![note.to_owned()])),
-    ];
-    let title = if outliers > 0 {
-        "Outliers"
-    } else {
-        "Hosts furthest from their class"
-    };
+    let table = table.done().most(MOST).notes(vec![note.to_owned()]);
+    let blocks = [Block::Figure(figure), Block::Table(table)];
     (!found.hosts.is_empty()).then(|| Section::new(title, blocks))
 }
 
@@ -323,90 +264,79 @@ fn verdict(verdict: HostVerdict) -> Cell {
 /// Hosts that are outliers in single metrics.
 fn metrics(found: &FleetFindings) -> Option<Section<'_>> {
     let place = |o: &&MetricOutlier| {
-        let size = o
-            .series
-            .size
-            .map_or(String::new(), |size| format!(" {size}"));
-        format!("{} {}{size}", o.series.machine, o.series.variant)
-            .trim_end()
-            .to_owned()
+        let series = &o.series;
+        let size = series.size.map_or(String::new(), |size| format!(" {size}"));
+        let text = format!("{} {}{size}", series.machine, series.variant);
+        text.trim_end().to_owned()
     };
-    let table = Table::of(
-        "Hosts that are outliers in single metrics",
-        &found.metric_outliers,
-    )
-    .column(Column::words("host").cut(24, 12), |o| {
-        found.hosts[o.host].host.as_str()
-    })
-    .column(Column::words("metric").cut(24, 12), |o| {
-        o.series.metric.as_str()
-    })
-    .column(Column::words("machine").cut(12, 6).spare(1), place)
-    .column(Column::figures("cost"), |o| ratio(o.ratio.median))
-    .column(Column::figures("95 % CI").spare(2), |o| interval(&o.ratio))
-    .column(Column::figures("p"), |o| p_value(o.p))
-    .column(Column::words("result"), |o| verdict(o.verdict));
+    let title = "Hosts that are outliers in single metrics";
+    let table = Table::of(title, &found.metric_outliers)
+        .column(words("host").cut(24, 12), |o| {
+            found.hosts[o.host].host.as_str()
+        })
+        .column(words("metric").cut(24, 12), |o| o.series.metric.as_str())
+        .column(words("machine").cut(12, 6).spare(1), place)
+        .column(figures("cost"), |o| ratio(o.ratio.median))
+        .column(figures("95 % CI").spare(2), |o| interval(&o.ratio))
+        .column(figures("p"), |o| p_value(o.p))
+        .column(words("result"), |o| verdict(o.verdict));
     let table = table.done().most(MOST);
-    (!found.metric_outliers.is_empty())
-        .then(|| Section::new("Outliers in single metrics", vec![Block::Table(table)]))
+    (!found.metric_outliers.is_empty()).then(|| Section::new("Outliers in single metrics", [table]))
 }
 
 fn facts(found: &FleetFindings) -> Option<Section<'_>> {
     let first = found.facts.first()?;
-    let what = if found.has_outliers() {
-        "the outliers' difference"
-    } else {
-        "what hosts differ by"
+    let what = match found.has_outliers() {
+        true => "the outliers' difference",
+        false => "what hosts differ by",
     };
     let table = Table::of("Facts", &found.facts)
-        .column(Column::words("fact").cut(28, 14), |fact| {
+        .column(words("fact").cut(28, 14), |fact| {
             match fact.p <= FLEET_LEVEL {
                 true => Cell::strong(fact.fact.as_str()),
                 false => Cell::from(fact.fact.as_str()).tone(Tone::Soft),
             }
         })
-        .column(Column::figures("explains"), |fact| {
-            percent(fact.explained.median)
-        })
-        .column(Column::figures("95 % CI").spare(2), |fact| {
+        .column(figures("explains"), |fact| percent(fact.explained.median))
+        .column(figures("95 % CI").spare(2), |fact| {
             share_interval(&fact.explained).unwrap_or_else(|| NONE.to_owned())
         })
-        .column(Column::figures("p"), |fact| p_value(fact.p))
-        .column(Column::words("value").cut(24, 10), |fact| {
+        .column(figures("p"), |fact| p_value(fact.p))
+        .column(words("value").cut(24, 10), |fact| {
             value(fact).map_or(NONE, |value| shown(&value.value))
         })
-        .column(Column::figures("hosts").spare(1), |fact| {
+        .column(figures("hosts").spare(1), |fact| {
             value(fact).map_or(0, |value| value.hosts).to_string()
         })
-        .column(Column::figures("outliers").spare(3), |fact| {
+        .column(figures("outliers").spare(3), |fact| {
             value(fact).map_or(0, |value| value.outliers).to_string()
         })
-        .column(Column::figures("cost of value").spare(1), |fact| {
-            value(fact)
-                .and_then(|value| value.ratio)
-                .map_or_else(|| NONE.to_owned(), |r| ratio(r.median))
+        .column(figures("cost of value").spare(1), |fact| {
+            let cost = value(fact).and_then(|value| value.ratio);
+            cost.map_or(NONE.to_owned(), |cost| ratio(cost.median))
         });
-    let notes = vec![format!(
+    let note = format!(
         "explains: the share of {what} that is gone when hosts with the same value are compared; p: corrected for all facts, \
          above {FLEET_LEVEL} inconclusive; value: that of most outliers; its cost is over that of hosts with the most common value."
-    )];
-    let table = Block::Table(table.done().most(MOST).notes(notes));
+    );
+    let table = Block::Table(table.done().most(MOST).notes(vec![note]));
+    let is_drawn = found.cause().is_some() && found.first_fact.len() == found.hosts.len();
+    let chart = is_drawn.then(|| Block::Figure(by_value(found, first)));
+    let title = format!("Facts that explain {what}");
+    Some(Section::new(title, chart.into_iter().chain([table])))
+}
+
+/// The hosts in a lane for each value of the fact that explains most.
+fn by_value<'a>(found: &'a FleetFindings, first: &'a FactEffect) -> Figure<'a> {
     let names: Vec<&str> = first
         .values
         .iter()
         .map(|value| value.value.as_str())
         .collect();
-    let is_shown = found.cause().is_some() && found.first_fact.len() == found.hosts.len();
-    let chart = is_shown.then(|| {
-        let chart = lanes(found, &names, |i| found.first_fact[i].as_str());
-        Block::Figure(Figure {
-            title: first.fact.clone(),
-            caption: CAPTION.to_owned(),
-            ..Figure::new(chart)
-        })
-    });
-    Some(Section::new(
-        format!("Facts that explain {what}"),
-        chart.into_iter().chain([table]).collect(),
-    ))
+    let chart = lanes(found, &names, |i| found.first_fact[i].as_str());
+    Figure {
+        title: first.fact.clone(),
+        caption: CAPTION.to_owned(),
+        ..Figure::new(chart)
+    }
 }

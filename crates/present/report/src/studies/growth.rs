@@ -1,9 +1,11 @@
 //! `scale`: which costs grow with a size, by which growth law, and what one more costs.
 
 use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
-use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section, Table, Tile};
+use crate::engine::{
+    Block, Cell, Figure, Filled, Notice, Report, Section, Table, Tile, figures, words,
+};
 use crate::number::{NONE, count, counted, duration, nanoseconds, percent, range, ratio};
-use crate::text::when;
+use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
 use vmtax_model::{
     Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, NoLaw, SizeRange,
@@ -25,10 +27,8 @@ fn one_more(growth: &Growth) -> String {
 
 /// The interval of what one more costs.
 fn one_more_range(growth: &Growth) -> String {
-    growth
-        .one_more
-        .and_then(|e| e.interval)
-        .map_or(NONE.to_owned(), |i| ends(&i))
+    let interval = growth.one_more.and_then(|e| e.interval);
+    interval.map_or(NONE.to_owned(), |i| ends(&i))
 }
 
 fn ends(i: &Interval) -> String {
@@ -36,86 +36,74 @@ fn ends(i: &Interval) -> String {
 }
 
 fn signed(ns: f64) -> String {
-    format!(
-        "{}{}",
-        if ns < 0.0 { "−" } else { "" },
-        nanoseconds(ns.abs())
-    )
-}
-
-/// The top step's cost over the bottom step's: "×13.1".
-fn change(growth: &Growth) -> String {
-    growth.change.map_or(NONE.to_owned(), |e| ratio(e.median))
+    format!("{}{}", only_if(ns < 0.0, "−"), nanoseconds(ns.abs()))
 }
 
 /// The whole answer in a sentence.
 fn sentence(growth: &Growth, option: &str) -> String {
     let (what, place) = (cost_label(growth), machine_label(growth));
+    let cost = format!("{what} on {place}");
     if growth.no_law == Some(NoLaw::TooFewSteps) {
-        return format!("{what} on {place}: too few steps for growth; three are needed.");
+        return format!("{cost}: too few steps for growth; three are needed.");
     }
     let over = growth.change.map_or(String::new(), |e| {
-        let interval = e
-            .interval
-            .map_or(String::new(), |i| format!(" (95 % CI {})", range(&i)));
-        format!(
-            "{}{interval} from the first step to the last",
-            ratio(e.median)
-        )
-    });
-    let costs = |step: &str| {
-        let one_more = growth.one_more.as_ref();
-        let interval = |e: &Estimate| {
-            e.interval
-                .map_or(String::new(), |i| format!(" (95 % CI {})", ends(&i)))
-        };
-        one_more.map_or(String::new(), |e| {
-            format!("; {step} costs {}{}", signed(e.median), interval(e))
-        })
-    };
-    let exponent = growth.exponent.map_or(String::new(), |e| {
-        let constant = growth
-            .constant_from
-            .as_ref()
-            .map_or(String::new(), |name| format!(" of {name}"));
-        format!(
-            " Beyond the constant part{constant} it grows with an exponent of {:.1} to {:.1}.",
-            e.low, e.high
-        )
+        let (times, ci) = (ratio(e.median), in_brackets(&e, range));
+        format!("{times}{ci} from the first step to the last")
     });
     match (growth.law, growth.no_law) {
         (Some(Law::Constant), _) if growth.or.is_empty() => {
-            format!("{what} on {place} does not grow with {option}: O(1), {over}.")
+            format!("{cost} does not grow with {option}: O(1), {over}.")
         }
         (Some(Law::Constant), _) => {
-            let most = growth
-                .change
-                .and_then(|e| e.interval)
-                .map_or(String::new(), |i| format!(", at most {}", ratio(i.high)));
-            format!("{what} on {place} shows no growth with {option}{most}: {over}.")
+            let most = growth.change.and_then(|e| e.interval);
+            let most = most.map_or(String::new(), |i| format!(", at most {}", ratio(i.high)));
+            format!("{cost} shows no growth with {option}{most}: {over}.")
         }
         (Some(law), _) => {
-            let misfit = growth.misfit.filter(|m| *m > NOTABLE_MISFIT);
-            let misfit = misfit.map_or(String::new(), |share| {
-                let share = percent(share);
+            let misfit = growth.misfit.filter(|misfit| *misfit > NOTABLE_MISFIT);
+            let misfit = misfit.map(percent).map_or(String::new(), |share| {
                 format!(" A rough fit: the best growth law leaves the interval of one step by {share}, as where a cache is exceeded.")
             });
-            let law = law_label(growth) + &format!(": {over}{}.", costs(law.step()));
-            format!("{what} on {place} grows with {option} as {law}{exponent}{misfit}")
+            let (label, step, exponent) = (
+                law_label(growth),
+                step_cost(growth, law.step()),
+                exponent(growth),
+            );
+            format!("{cost} grows with {option} as {label}: {over}{step}.{exponent}{misfit}")
         }
         (None, reason) => {
             let why = reason.map_or("", without_law);
+            let (step, exponent) = (step_cost(growth, "one more, on average,"), exponent(growth));
             match growth.grows {
-                true => {
-                    let costs = costs("one more, on average,");
-                    format!("{what} on {place} grows with {option}: {over}{costs}.{exponent}{why}")
-                }
-                false => {
-                    format!("{what} on {place}: no growth with {option} found yet: {over}.{why}")
-                }
+                true => format!("{cost} grows with {option}: {over}{step}.{exponent}{why}"),
+                false => format!("{cost}: no growth with {option} found yet: {over}.{why}"),
             }
         }
     }
+}
+
+/// " (95 % CI 1.02–1.05)"; nothing where there is no interval.
+fn in_brackets(estimate: &Estimate, text: impl Fn(&Interval) -> String) -> String {
+    let interval = estimate.interval.as_ref();
+    interval.map_or(String::new(), |i| format!(" (95 % CI {})", text(i)))
+}
+
+/// "; one more costs 9.12 ns (95 % CI 9.01 ns to 9.20 ns)"; empty where that is not known.
+fn step_cost(growth: &Growth, step: &str) -> String {
+    growth.one_more.map_or(String::new(), |e| {
+        let (cost, ci) = (signed(e.median), in_brackets(&e, ends));
+        format!("; {step} costs {cost}{ci}")
+    })
+}
+
+/// A sentence, behind a space, on the exponent of growth; empty where it is not known.
+fn exponent(growth: &Growth) -> String {
+    let constant = growth.constant_from.as_ref();
+    let constant = constant.map_or(String::new(), |name| format!(" of {name}"));
+    growth.exponent.map_or(String::new(), |e| {
+        let (low, high) = (e.low, e.high);
+        format!(" Beyond the constant part{constant} it grows with an exponent of {low:.1} to {high:.1}.")
+    })
 }
 
 /// Why no growth law is named.
@@ -136,18 +124,14 @@ fn without_law(reason: NoLaw) -> &'static str {
 fn answer(findings: &GrowthFindings) -> String {
     let all = counted(findings.growths.len() as u64, "cost");
     let option = &findings.option;
-    let sizes = findings
+    let steps = findings
         .growths
         .first()
-        .map(|growth| &growth.steps)
-        .filter(|steps| steps.len() > 1);
-    let range = sizes.map_or(String::new(), |steps| {
-        format!(
-            " over {}–{}",
-            count(steps[0].size),
-            count(steps[steps.len() - 1].size)
-        )
-    });
+        .map_or(&[][..], |growth| &growth.steps);
+    let range = match steps {
+        [first, .., last] => format!(" over {}–{}", count(first.size), count(last.size)),
+        _ => String::new(),
+    };
     let grown = findings
         .growths
         .iter()
@@ -155,55 +139,45 @@ fn answer(findings: &GrowthFindings) -> String {
         .count();
     match ranked(findings).first() {
         None => "No trial gave a value: there is nothing to fit.".to_owned(),
-        Some(first) if grown > 0 => format!(
-            "{grown} of {all} grow with {option}{range}: {}",
-            sentence(first, option)
-        ),
+        Some(first) if grown > 0 => {
+            let first = sentence(first, option);
+            format!("{grown} of {all} grow with {option}{range}: {first}")
+        }
         Some(first) if first.no_law.is_some() => sentence(first, option),
         Some(_) if findings.growths.iter().all(|growth| growth.or.is_empty()) => {
             format!("None of {all} grows with {option}{range}: O(1).")
         }
-        Some(first) => format!(
-            "No growth of {all} with {option} is shown{range}: {}",
-            sentence(first, option)
-        ),
+        Some(first) => {
+            let first = sentence(first, option);
+            format!("No growth of {all} with {option} is shown{range}: {first}")
+        }
     }
-}
-
-fn next(recording: &Recording, findings: &GrowthFindings) -> Vec<String> {
-    let few = findings.rounds_complete < vmtax_model::FEWEST_ROUNDS;
-    few.then(|| view::with_more_rounds(recording))
-        .flatten()
-        .into_iter()
-        .collect()
 }
 
 /// The growths most worth reading first: those that grow, the largest at least first; then the others in their order.
 fn ranked(findings: &GrowthFindings) -> Vec<&Growth> {
     let mut all: Vec<&Growth> = findings.growths.iter().collect();
-    let weight = |g: &Growth| {
-        if g.grows {
-            g.change.map_or(0.0, |e| e.at_least())
-        } else {
-            f64::NEG_INFINITY
-        }
+    let weight = |growth: &Growth| match growth.grows {
+        true => growth.change.map_or(0.0, |e| e.at_least()),
+        false => f64::NEG_INFINITY,
     };
     all.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     all
 }
 
-/// Returns the number of rounds behind the figures.
-fn rounds(findings: &GrowthFindings) -> String {
-    view::rounds(findings.rounds_complete, findings.rounds_planned)
-}
-
 /// Steps without a value, each with its reason.
 fn missing(findings: &GrowthFindings) -> Vec<String> {
     let one = |m: &MissingStep| {
-        let gap = if m.variant.is_empty() { "" } else { ", " };
+        let gap = only_if(!m.variant.is_empty(), ", ");
+        let MissingStep {
+            size,
+            machine,
+            variant,
+            reason,
+        } = m;
         format!(
-            "{}={} on {}{gap}{}: {}",
-            findings.option, m.size, m.machine, m.variant, m.reason
+            "{}={size} on {machine}{gap}{variant}: {reason}",
+            findings.option
         )
     };
     findings.missing.iter().map(one).collect()
@@ -211,19 +185,11 @@ fn missing(findings: &GrowthFindings) -> Vec<String> {
 
 /// Returns the sizes that the range's budget left out; `None` if it left none out.
 pub fn left_out(range: &SizeRange) -> Option<String> {
-    let sizes = range
-        .left_out
-        .iter()
-        .map(|size| count(*size))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let budget = range
-        .budget_s
-        .filter(|_| !sizes.is_empty())
-        .map(|s| duration(f64::from(s)))?;
+    let sizes = range.left_out.iter().map(|size| count(*size)).joined(", ");
+    let budget = range.budget_s.filter(|_| !sizes.is_empty())?;
+    let (option, budget) = (&range.option, duration(f64::from(budget)));
     Some(format!(
-        "{} {sizes}: left out, six rounds would exceed the budget of {budget} (--budget)",
-        range.option
+        "{option} {sizes}: left out, six rounds would exceed the budget of {budget} (--budget)"
     ))
 }
 
@@ -236,47 +202,29 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         limits: String::new(),
     };
     let empty = findings.growths.is_empty();
-    let others = ranked(findings)
-        .into_iter()
-        .skip(1)
-        .filter(|growth| growth.grows)
-        .take(SAID);
+    let others = ranked(findings).into_iter().skip(1);
+    let others = others.filter(|growth| growth.grows).take(SAID);
+    let complete = findings.rounds_complete;
+    let rounds = view::rounds(complete, findings.rounds_planned);
+    let missing = missing(findings).into_iter();
+    let left_out = recording.plan.range().and_then(left_out);
     Report {
         study: "growth",
         title: format!("Growth with {}", findings.option),
-        basis: [
-            vec![
-                recording.plan.name.clone(),
-                when(&recording.manifest.started),
-                rounds(findings),
-            ],
-            host(recording),
-        ]
-        .concat(),
+        basis: [view::run(recording, rounds), host(recording)].concat(),
         origin: origin(recording),
         answer: answer(findings),
-        next: next(recording, findings),
+        next: view::next_if_few(recording, complete),
         tiles: others.map(tile).collect(),
         notices: vec![
-            Notice::missing(
-                "Not measured",
-                missing(findings)
-                    .into_iter()
-                    .chain(recording.plan.range().and_then(left_out))
-                    .collect(),
-            ),
+            Notice::missing("Not measured", missing.chain(left_out).collect()),
             Notice::warnings(view::warnings(recording, &findings.warnings)),
         ],
-        sections: if empty {
-            view::facts(recording, &[])
-        } else {
-            sections(recording, findings)
-        },
-        method: if empty {
-            Vec::new()
-        } else {
-            vec![findings.method.clone()]
-        },
+        sections: only_if(!empty, sections(recording, findings))
+            .into_iter()
+            .chain(view::facts(recording, &[]))
+            .collect(),
+        method: only_if(!empty, vec![findings.method.clone()]),
         ..Report::default()
     }
 }
@@ -293,40 +241,29 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
             None => metrics.push((growth.metric, vec![curve])),
         }
     }
-    let wide = if metrics.len() < 3 { "wide" } else { "" };
-    let figures = metrics.into_iter().map(|(metric, growths)| Figure {
-        title: format!(
-            "{} ({metric})",
-            growths
-                .first()
-                .map_or(String::new(), |(_, g)| cost_label(g))
-        ),
-        ..Figure::new(Curves {
-            growths,
-            option: &findings.option,
-        })
+    let wide = only_if(metrics.len() < 3, "wide");
+    let option = &findings.option;
+    let figures = metrics.into_iter().map(|(metric, growths)| {
+        let cost = growths
+            .first()
+            .map_or(String::new(), |(_, growth)| cost_label(growth));
+        Figure {
+            title: format!("{cost} ({metric})"),
+            ..Figure::new(Curves { growths, option })
+        }
     });
     let intro = format!(
-        "Cost against {}, both on logarithmic axes. Each dot is one round at one size; the line is the fitted growth \
-         law, its band the 95 % CI.",
-        findings.option
+        "Cost against {option}, both on logarithmic axes. Each dot is one round at one size; the line is the fitted growth \
+         law, its band the 95 % CI."
     );
-    let every = Block::Folded(
-        "Every size".to_owned(),
-        vec![Block::Table(steps(recording, findings))],
-    );
-    let own = vec![
-        Section::detail(
-            "Growth curves",
-            vec![Block::Text(intro), Block::Figures(wide, figures.collect())],
-        ),
-        Section::new("Growth laws", vec![Block::Table(laws(recording, findings))]),
-        Section::new(
-            "Cost by size, medians over rounds",
-            vec![Block::Table(by_size(recording, findings)), every],
-        ),
-    ];
-    own.into_iter().chain(view::facts(recording, &[])).collect()
+    let curves = [Block::Text(intro), Block::Figures(wide, figures.collect())];
+    let every = Block::folded("Every size", [steps(recording, findings)]);
+    let by_size = [by_size(recording, findings).into(), every];
+    vec![
+        Section::detail("Growth curves", curves),
+        Section::new("Growth laws", [laws(recording, findings)]),
+        Section::new("Cost by size, medians over rounds", by_size),
+    ]
 }
 
 /// The class that gives a column its colour: its machine's, or where a machine has several variants one of each.
@@ -334,10 +271,9 @@ fn class(recording: &Recording, growth: &Growth) -> &'static str {
     let variants = &recording.plan.variants;
     let place = variants
         .iter()
-        .position(|v| v.name == growth.variant)
-        .unwrap_or(0);
+        .position(|variant| variant.name == growth.variant);
     match growth.machine.is_guest() && variants.len() > 1 {
-        true => ["v0", "v1", "v2", "v3", "v4", "v5"][place % 6],
+        true => ["v0", "v1", "v2", "v3", "v4", "v5"][place.unwrap_or(0) % 6],
         false => growth.machine.as_str(),
     }
 }
@@ -349,13 +285,12 @@ fn costs<'a, R>(
     items: impl IntoIterator<Item = R>,
     growth: impl Fn(&R) -> &'a Growth,
 ) -> Filled<R> {
+    let place = |growth| Cell::key(class(recording, growth), machine_label(growth));
     Table::of(label, items)
-        .column(Column::words("cost of").cut(24, 14), |item| {
+        .column(words("cost of").cut(24, 14), |item| {
             cost_label(growth(item))
         })
-        .column(Column::words("where").cut(12, 4), |item| {
-            Cell::key(class(recording, growth(item)), machine_label(growth(item)))
-        })
+        .column(words("where").cut(12, 4), |item| place(growth(item)))
 }
 
 fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
@@ -364,32 +299,25 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
         Some("twice as many") => format!("{} a doubling", one_more(growth)),
         Some(_) => format!("{} at the last step", one_more(growth)),
     };
-    costs(
-        "Growth law of each cost",
-        recording,
-        &findings.growths,
-        |growth| growth,
-    )
-    .column(Column::words("growth law"), |growth| {
-        Cell::strong(law_label(growth))
-    })
-    .column(Column::figures("exponent").spare(6), |growth| {
-        growth.exponent.map_or(NONE.to_owned(), |e| {
-            format!("{:.1} to {:.1}", e.low, e.high)
+    let title = "Growth law of each cost";
+    costs(title, recording, &findings.growths, |growth| growth)
+        .column(words("growth law"), |growth| {
+            Cell::strong(law_label(growth))
         })
-    })
-    .column(Column::figures("one more").spare(4), step)
-    .column(Column::figures("95 % CI").spare(3), |growth| {
-        one_more_range(growth)
-    })
-    .column(
-        Column::figures("last/first, paired").broken(11, 2).spare(2),
-        |growth| change(growth),
-    )
-    .column(Column::figures("p").spare(1), |growth| {
-        format!("{:.3}", growth.p)
-    })
-    .done()
+        .column(figures("exponent").spare(6), |growth| {
+            let exponent = growth.exponent;
+            exponent.map_or(NONE.to_owned(), |e| {
+                format!("{:.1} to {:.1}", e.low, e.high)
+            })
+        })
+        .column(figures("one more").spare(4), step)
+        .column(figures("95 % CI").spare(3), |growth| one_more_range(growth))
+        .column(
+            figures("last/first, paired").broken(11, 2).spare(2),
+            |growth| growth.change.map_or(NONE.to_owned(), |e| ratio(e.median)),
+        )
+        .column(figures("p").spare(1), |growth| format!("{:.3}", growth.p))
+        .done()
 }
 
 /// A step's median.
@@ -399,34 +327,20 @@ fn cost(step: &StepCost) -> String {
 
 /// The steps' medians. Where not all sizes fit, every second is left out, then every fourth; the first and the last stay.
 fn by_size(recording: &Recording, findings: &GrowthFindings) -> Table {
-    let sizes: Vec<u64> = findings
-        .growths
-        .first()
-        .map_or(Vec::new(), |g| g.steps.iter().map(|r| r.size).collect());
-    let last = sizes.len().saturating_sub(1);
-    let spare = |i: usize| {
-        if i == 0 || i == last {
-            0
-        } else {
-            i.trailing_zeros() as u8 + 1
-        }
-    };
-    let named = costs(
-        "Median cost by size",
-        recording,
-        &findings.growths,
-        |growth| growth,
-    );
-    let sizes = sizes
-        .iter()
-        .enumerate()
-        .map(|(i, size)| (i, Column::figures(count(*size)).spare(spare(i))));
-    let cost = |growth: &Growth, i: usize| growth.steps.get(i).map_or(String::new(), cost);
-    sizes
-        .fold(named, |table, (i, column)| {
-            table.column(column, |growth| cost(growth, i))
-        })
-        .done()
+    let growths = &findings.growths;
+    let mut table = costs("Median cost by size", recording, growths, |growth| growth);
+    let sizes = growths.first().map_or(&[][..], |growth| &growth.steps);
+    for (i, step) in sizes.iter().enumerate() {
+        let spare = match i {
+            0 => 0,
+            i if i + 1 == sizes.len() => 0,
+            i => i.trailing_zeros() as u8 + 1,
+        };
+        table = table.column(figures(count(step.size)).spare(spare), |growth| {
+            growth.steps.get(i).map_or(String::new(), cost)
+        });
+    }
+    table.done()
 }
 
 fn steps(recording: &Recording, findings: &GrowthFindings) -> Table {
@@ -441,14 +355,12 @@ fn steps(recording: &Recording, findings: &GrowthFindings) -> Table {
         steps,
         |(growth, _)| growth,
     )
-    .column(Column::figures(findings.option.as_str()), |(_, step)| {
+    .column(figures(findings.option.as_str()), |(_, step)| {
         count(step.size)
     })
-    .column(Column::figures("rounds"), |(_, step)| {
-        step.rounds.len().to_string()
-    })
-    .column(Column::figures("median"), |(_, step)| cost(step))
-    .column(Column::figures("95 % CI"), |(_, step)| {
+    .column(figures("rounds"), |(_, step)| step.rounds.len().to_string())
+    .column(figures("median"), |(_, step)| cost(step))
+    .column(figures("95 % CI"), |(_, step)| {
         step.ns
             .and_then(|e| e.interval)
             .map_or(NONE.to_owned(), interval)

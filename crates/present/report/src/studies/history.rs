@@ -1,10 +1,12 @@
 //! `history`: a metric over the runs, and where it changed.
 
 use crate::charts::series::{Series, change_label, extent, run_label, runs, series_label};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
+use crate::engine::{
+    Block, Cell, Figure, Notice, Origin, Report, Section, Table, Tile, figures, words,
+};
 use crate::number::{NONE, counted, value};
-use crate::text::when;
-use std::collections::BTreeMap;
+use crate::text::{Joined, only_if, when};
+use std::collections::BTreeSet;
 use vmtax_analysis::FEWEST_RUNS;
 use vmtax_model::{
     Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, SeriesFindings,
@@ -22,27 +24,15 @@ pub fn report<'a>(
     command: &str,
 ) -> Report<'a> {
     let metric = findings.metric;
-    let runs = findings
+    let figures = findings.series.iter().flat_map(|series| &series.figures);
+    let last = figures
+        .map(|figure| figure.run.started.as_str())
+        .max()
+        .unwrap_or_default();
+    let tiles: Vec<Tile> = findings
         .series
         .iter()
-        .flat_map(|s| &s.figures)
-        .map(|f| f.run.started.as_str());
-    let last = runs.max().unwrap_or_default();
-    let changes = findings
-        .series
-        .iter()
-        .flat_map(|s| s.changes.iter().enumerate().map(move |(i, c)| (s, i, c)));
-    let tiles: Vec<Tile> = changes
-        .map(|(series, i, change)| Tile {
-            class: series.key.machine.as_str(),
-            figure: change_label(change),
-            text: format!(
-                "{}. {}",
-                series_label(series),
-                sentence(i + 1, change, series, metric)
-            ),
-            limits: String::new(),
-        })
+        .flat_map(|one| tiles(one, metric))
         .collect();
     let about = [
         metric.to_string(),
@@ -50,12 +40,14 @@ pub fn report<'a>(
         shared(findings),
     ];
     let more = findings.series.len().saturating_sub(DRAWN);
-    let more = (more > 0)
-        .then(|| format!("{more} more series: -o FILE plots all, --machine one machine's."));
-    let more = more.map(|text| Section::new("", vec![Block::Text(text)]));
+    let more_text = format!("{more} more series: -o FILE plots all, --machine one machine's.");
+    let more = (more > 0).then(|| Section::new("", [Block::Text(more_text)]));
+    let sections = findings.series.iter().enumerate();
+    let sections = sections.map(|(i, series)| section(findings, series, i));
     let intro = "Each dot is the median over one run's rounds, its stroke the 95 % interval; runs from left to right in order \
                  of time. A dashed line is a change, a level line the median between changes; a ring is a run whose \
                  recording is gone.";
+    let method = split(findings).into_iter();
     Report {
         study: "history",
         title: format!("{} over the runs", metric.label()),
@@ -68,56 +60,50 @@ pub fn report<'a>(
         answer: answer(findings, tiles.len()),
         tiles,
         notices: vec![Notice::warnings(notes.to_vec())],
-        sections: findings
-            .series
-            .iter()
-            .enumerate()
-            .map(|(i, series)| section(findings, series, i))
-            .chain(more)
-            .collect(),
-        method: split(findings)
-            .into_iter()
+        sections: sections.chain(more).collect(),
+        method: method
             .chain([intro.to_owned(), findings.method.clone()])
             .collect(),
         ..Report::default()
     }
 }
 
+/// A tile for each change of a series.
+fn tiles(series: &SeriesFindings, metric: Metric) -> impl Iterator<Item = Tile> + '_ {
+    series.changes.iter().enumerate().map(move |(i, change)| {
+        let (label, sentence) = (
+            series_label(series),
+            sentence(i + 1, change, series, metric),
+        );
+        Tile {
+            class: series.key.machine.as_str(),
+            figure: change_label(change),
+            text: format!("{label}. {sentence}"),
+            limits: String::new(),
+        }
+    })
+}
+
 /// Returns the number of changes, and the last of them.
 fn answer(findings: &HistoryFindings, changes: usize) -> String {
     let label = findings.metric.label();
-    let last_change = |series: &'_ SeriesFindings| {
-        series
-            .changes
-            .last()
-            .map(|change| (change.at, change_label(change)))
-    };
-    let last = findings
-        .series
-        .iter()
-        .filter_map(|series| Some((series, last_change(series)?)));
-    let last = last.max_by_key(|(series, (at, _))| {
-        series
-            .figures
-            .get(*at)
-            .map(|figure| figure.run.started.clone())
+    let last = findings.series.iter().filter_map(|series| {
+        let change = series.changes.last()?;
+        Some((
+            series,
+            change,
+            series.figures.get(change.at).map(|figure| &figure.run),
+        ))
     });
-    match last {
-        None => format!(
-            "{label} did not change significantly ({} series).",
-            findings.series.len()
-        ),
-        Some((series, (at, label_of_change))) => {
-            let run = series.figures.get(at).map_or(String::new(), |figure| {
-                format!(" in run {}", figure.run.folder)
-            });
-            let count = counted(changes as u64, "time");
-            format!(
-                "{label} changed {count}; last{run}: {label_of_change} ({}).",
-                series_label(series)
-            )
-        }
-    }
+    let last = last.max_by_key(|(.., run)| run.map(|run| &run.started));
+    let Some((series, change, run)) = last else {
+        let all = findings.series.len();
+        return format!("{label} did not change significantly ({all} series).");
+    };
+    let run = run.map_or(String::new(), |run| format!(" in run {}", run.folder));
+    let count = counted(changes as u64, "time");
+    let (change, place) = (change_label(change), series_label(series));
+    format!("{label} changed {count}; last{run}: {change} ({place}).")
 }
 
 fn section<'a>(
@@ -126,28 +112,20 @@ fn section<'a>(
     at: usize,
 ) -> Section<'a> {
     let conditions = conditions(series, &findings.series);
-    let gap = if conditions.is_empty() { "" } else { ": " };
+    let gap = only_if(!conditions.is_empty(), ": ");
     let unchanged = series.changes.is_empty().then(|| unchanged(series));
     let said = unchanged
         .into_iter()
         .chain(deleted(series))
         .map(Block::Text);
+    let metric = findings.metric;
     let figure = Figure {
         caption: format!("{}.", extent(series)),
-        ..Figure::new(Series {
-            series,
-            metric: findings.metric,
-        })
+        ..Figure::new(Series { series, metric })
     };
-    let every = Block::Folded(
-        "Every run".to_owned(),
-        vec![Block::Table(table(series, findings))],
-    );
-    let blocks = [Block::Figures("wide", vec![figure])]
-        .into_iter()
-        .chain(said)
-        .chain([every])
-        .collect();
+    let every = Block::folded("Every run", [table(series, findings)]);
+    let drawn = [Block::Figures("wide", vec![figure])].into_iter();
+    let blocks = drawn.chain(said).chain([every]);
     Section {
         detail: at >= DRAWN,
         ..Section::new(format!("{}{gap}{conditions}", series_label(series)), blocks)
@@ -157,73 +135,61 @@ fn section<'a>(
 fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
     let unit = findings.metric.unit();
     let columns = vec![
-        Column::words("run").cut(24, 16),
-        Column::words("began").spare(2),
-        Column::figures("rounds"),
-        Column::figures("median"),
-        Column::figures("95 % interval").spare(1),
-        Column::words("changed since the run before").broken(24, 10),
+        words("run").cut(24, 16),
+        words("began").spare(2),
+        figures("rounds"),
+        figures("median"),
+        figures("95 % interval").spare(1),
+        words("changed since the run before").broken(24, 10),
     ];
     let mut table = Table::new(format!("Runs of {}", series_label(series)), columns);
     for (i, f) in series.figures.iter().enumerate() {
         let change = series.changes.iter().position(|c| c.at == i);
-        let interval = f.value.interval;
-        let mut otherwise: Vec<String> = change
-            .map(|n| format!("change {}: {}", n + 1, change_label(&series.changes[n])))
-            .into_iter()
-            .collect();
-        otherwise.extend(
-            (i > 0)
-                .then(|| others(&series.figures[i - 1], f))
-                .filter(|text| !text.is_empty()),
-        );
+        let interval = f.value.interval.map_or(NONE.to_owned(), |i| {
+            format!("{} to {}", value(unit, i.low), value(unit, i.high))
+        });
+        let changed =
+            change.map(|n| format!("change {}: {}", n + 1, change_label(&series.changes[n])));
+        let others = (i > 0).then(|| others(&series.figures[i - 1], f));
+        let others = others.filter(|text| !text.is_empty());
+        let strong = change.is_some();
         let cells: Vec<Cell> = vec![
             run_label(&f.run).into(),
             when(&f.run.started).into(),
             f.n.to_string().into(),
             value(unit, f.value.median).into(),
-            interval
-                .map_or(NONE.to_owned(), |i| {
-                    format!("{} to {}", value(unit, i.low), value(unit, i.high))
-                })
-                .into(),
+            interval.into(),
             Cell {
-                strong: change.is_some(),
-                ..otherwise.join("\n").into()
+                strong,
+                ..changed.into_iter().chain(others).joined("\n").into()
             },
         ];
-        if change.is_some() {
-            table.first(cells)
-        } else {
-            table.row(cells)
+        match strong {
+            true => table.first(cells),
+            false => table.row(cells),
         }
     }
     table
 }
 
 fn others(before: &PastFigure, after: &PastFigure) -> String {
-    let differ = after
-        .facts
-        .iter()
-        .filter(|(name, value)| before.facts.get(*name) != Some(value));
+    let facts = after.facts.iter();
+    let differ = facts.filter(|(name, value)| before.facts.get(*name) != Some(value));
     differ
         .map(|(name, value)| format!("{name} {value}"))
-        .collect::<Vec<_>>()
-        .join("; ")
+        .joined("; ")
 }
 
 /// Makes the report of what the history has.
 pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     let table = Table::of("Metrics of the runs", entries)
-        .column(Column::words("metric").cut(20, 14), |e| {
-            e.metric.to_string()
-        })
-        .column(Column::words("machine"), |e| e.machine.to_string())
+        .column(words("metric").cut(20, 14), |e| e.metric.to_string())
+        .column(words("machine"), |e| e.machine.to_string())
         .figures(["runs", "series"], |e| {
             [e.runs, e.series].map(|n| n.to_string())
         })
-        .column(Column::words("first").spare(1), |e| when(&e.first))
-        .column(Column::words("last").spare(2), |e| when(&e.last));
+        .column(words("first").spare(1), |e| when(&e.first))
+        .column(words("last").spare(2), |e| when(&e.last));
     let note = "A series is what was measured under the same conditions: CPUs, variant, size, settings. \
                 `vmtax history METRIC` draws a metric's.";
     let block = match entries.is_empty() {
@@ -259,41 +225,35 @@ fn shared(findings: &HistoryFindings) -> String {
     let [first, rest @ ..] = &findings.series[..] else {
         return String::new();
     };
-    if rest.is_empty() {
-        return String::new();
-    }
-    let mut words = Vec::new();
-    if rest.iter().all(|s| s.key.host == first.key.host) {
-        words.push(first.key.host.clone());
-    }
+    let key = &first.key;
     let common = |(name, setting): &(&String, &String)| {
         rest.iter()
             .all(|s| s.key.settings.get(*name) == Some(setting))
     };
-    words.extend(
-        first
-            .key
-            .settings
-            .iter()
-            .filter(common)
-            .map(|(name, setting)| format!("{name}={setting}")),
-    );
-    words.join(", ")
+    let host = rest
+        .iter()
+        .all(|s| s.key.host == key.host)
+        .then(|| key.host.clone());
+    let settings = key.settings.iter().filter(common);
+    let settings = settings.map(|(name, setting)| format!("{name}={setting}"));
+    only_if(
+        !rest.is_empty(),
+        host.into_iter().chain(settings).joined(", "),
+    )
 }
 
 /// That not everything is one series, and why.
 fn split(findings: &HistoryFindings) -> Option<String> {
     let count = findings.series.len();
-    let hosts: BTreeMap<&str, ()> = findings
+    let hosts: BTreeSet<&str> = findings
         .series
         .iter()
-        .map(|s| (s.key.host.as_str(), ()))
+        .map(|s| s.key.host.as_str())
         .collect();
-    let cpus = if hosts.len() > 1 {
-        format!(" They are from {} kinds of CPUs.", hosts.len())
-    } else {
-        String::new()
-    };
+    let cpus = only_if(
+        hosts.len() > 1,
+        format!(" They are from {} kinds of CPUs.", hosts.len()),
+    );
     (count > 1).then(|| {
         format!(
             "{count} series: figures of other CPUs, machines, variants, sizes or settings are not compared with each \
@@ -306,16 +266,13 @@ fn split(findings: &HistoryFindings) -> Option<String> {
 fn unchanged(series: &SeriesFindings) -> String {
     let count = series.figures.len();
     if count < FEWEST_RUNS {
-        return format!(
-            "No change can be found in {} yet: it takes {FEWEST_RUNS}.",
-            runs(count)
-        );
+        let runs = runs(count);
+        return format!("No change can be found in {runs} yet: it takes {FEWEST_RUNS}.");
     }
-    let older = if series.searched < count {
-        format!(" in the last {}", runs(series.searched))
-    } else {
-        String::new()
-    };
+    let older = only_if(
+        series.searched < count,
+        format!(" in the last {}", runs(series.searched)),
+    );
     format!("No change shown{older}.")
 }
 
@@ -325,17 +282,11 @@ fn sentence(number: usize, change: &Change, series: &SeriesFindings, metric: Met
     let (at, folder) = first.map_or((String::new(), NONE), |f| {
         (when(&f.run.started), f.run.folder.as_str())
     });
-    let (before, after) = (
-        value(metric.unit(), change.before),
-        value(metric.unit(), change.after),
-    );
+    let [before, after] = [change.before, change.after].map(|v| value(metric.unit(), v));
+    let [runs_before, runs_after] = [change.runs_before, change.runs_after].map(runs);
+    let (label, p, facts) = (change_label(change), change.p, facts(change, series));
     format!(
-        "Change {number}, from `{folder}` on ({at}): {}, {before} to {after} (medians of {} before and {} after, p = {:.3}). {}",
-        change_label(change),
-        runs(change.runs_before),
-        runs(change.runs_after),
-        change.p,
-        facts(change, series),
+        "Change {number}, from `{folder}` on ({at}): {label}, {before} to {after} (medians of {runs_before} before and {runs_after} after, p = {p:.3}). {facts}"
     )
 }
 
@@ -346,31 +297,20 @@ fn facts(change: &Change, series: &SeriesFindings) -> String {
             .to_owned();
     }
     let one = |f: &FactChange| {
-        let text = |value: &Option<String>| value.as_deref().unwrap_or("unknown").to_owned();
-        let run = series
-            .figures
-            .get(f.at)
-            .map_or(NONE, |figure| figure.run.folder.as_str());
-        let at = if f.at == change.at {
-            String::new()
-        } else {
-            format!(" (from `{run}` on)")
-        };
-        format!("{} {} → {}{at}", f.fact, text(&f.before), text(&f.after))
+        let [before, after] =
+            [&f.before, &f.after].map(|value| value.as_deref().unwrap_or("unknown"));
+        let figure = series.figures.get(f.at);
+        let run = figure.map_or(NONE, |figure| figure.run.folder.as_str());
+        let at = only_if(f.at != change.at, format!(" (from `{run}` on)"));
+        format!("{} {before} → {after}{at}", f.fact)
     };
-    format!(
-        "With it changed: {}.",
-        change.facts.iter().map(one).collect::<Vec<_>>().join("; ")
-    )
+    let facts = change.facts.iter().map(one).joined("; ");
+    format!("With it changed: {facts}.")
 }
 
 /// Returns the number of runs whose recordings are gone; `None` if all are there.
 fn deleted(series: &SeriesFindings) -> Option<String> {
     let gone = series.figures.iter().filter(|f| !f.run.recorded).count();
-    (gone > 0).then(|| {
-        format!(
-            "○: the recordings of {} are gone; their figures are kept.",
-            runs(gone)
-        )
-    })
+    let runs = runs(gone);
+    (gone > 0).then(|| format!("○: the recordings of {runs} are gone; their figures are kept."))
 }

@@ -1,8 +1,9 @@
 //! `import`: what traces of other tools say of a VM's exits and requests.
 
 use super::{vm_exits, vm_layers};
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{count, nanoseconds};
+use crate::text::Joined;
 use crate::view::{origin, vm};
 use vmtax_model::{ImportFindings, ImportedFile, JoinedClock, TraceSide};
 use vmtax_recording::Recording;
@@ -10,35 +11,25 @@ use vmtax_recording::Recording;
 /// Makes the report of imported traces.
 pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report<'a> {
     let origin = origin(recording);
-    let exits = found
-        .exits
-        .as_ref()
-        .map(|exits| vm_exits::report(recording, exits));
-    let layers = found
-        .layers
-        .as_ref()
-        .map(|layers| vm_layers::report(recording, layers));
-    let of_vm = found
-        .exits
-        .as_ref()
+    let (exits, layers) = (found.exits.as_ref(), found.layers.as_ref());
+    let of_vm = exits
         .map(|exits| &exits.vm)
-        .or(found.layers.as_ref().map(|layers| &layers.vm));
+        .or(layers.map(|layers| &layers.vm));
     let name = of_vm.map_or_else(|| "a VM".to_owned(), vm::name);
-    let missing = found.exits.iter().flat_map(|exits| &exits.missing);
-    let of_layers = found.layers.iter().flat_map(vm_layers::missing);
+    let missing = exits.into_iter().flat_map(|exits| &exits.missing);
+    let of_layers = layers.into_iter().flat_map(vm_layers::missing);
     let missing = vm::missing(missing.chain(of_layers).chain(&found.facts.missing));
+    let layers = layers.map(|layers| vm_layers::report(recording, layers));
+    let exits = exits.map(|exits| vm_exits::report(recording, exits));
     let parts: Vec<Report<'a>> = layers.into_iter().chain(exits).collect();
     let mut report = Report {
         study: "layers",
         title: format!("Imported traces of {name}"),
         basis: [of_vm.map_or_else(Vec::new, vm::basis), files(found)].concat(),
-        answer: parts
-            .iter()
-            .map(|part| part.answer.as_str())
-            .collect::<Vec<_>>()
-            .join(" "),
+        answer: parts.iter().map(|part| part.answer.as_str()).joined(" "),
+
         next: vec![format!("{} --details", origin.command)],
-        notices: vec![Notice::missing("Not observed", missing)],
+        notices: vec![Notice::not_observed(missing)],
         method: found.facts.clocks.iter().map(clock).collect(),
         origin,
         ..Report::default()
@@ -48,44 +39,33 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
         report.sections.extend(part.sections);
         report.method.extend(part.method);
     }
-    report
-        .sections
-        .push(Section::new("Files", vec![Block::Table(table(found))]));
+    let files = Section::new("Files", [table(found)]);
+    report.sections.push(files);
     report
 }
 
 /// "imported from host.dat, guest.dat".
 fn files(found: &ImportFindings) -> Vec<String> {
-    let names: Vec<&str> = found
-        .facts
-        .files
-        .iter()
-        .map(|file| file.file.as_str())
-        .collect();
-    vec![format!("imported from {}", names.join(", "))]
+    let names = found.facts.files.iter().map(|file| file.file.as_str());
+    vec![format!("imported from {}", names.joined(", "))]
 }
 
 fn clock(joined: &JoinedClock) -> String {
-    let bound = joined.bound_ns.map_or_else(
-        || "unknown error".to_owned(),
-        |ns| format!("±{}", nanoseconds(ns)),
-    );
+    let bound = joined.bound_ns.map(|ns| format!("±{}", nanoseconds(ns)));
+    let bound = bound.unwrap_or("unknown error".to_owned());
     format!("Clock of {}: {} ({bound}).", joined.file, joined.method)
 }
 
 fn table(found: &ImportFindings) -> Table {
-    let clock = |file: &&ImportedFile| {
-        if file.clock.is_empty() {
-            "not stated".to_owned()
-        } else {
-            file.clock.clone()
-        }
+    let clock = |file: &&ImportedFile| match file.clock.as_str() {
+        "" => "not stated".to_owned(),
+        clock => clock.to_owned(),
     };
     Table::of("Files", &found.facts.files)
-        .column(Column::words("file").cut(30, 12), |file| file.file.clone())
-        .column(Column::words("format"), |file| file.format.clone())
-        .column(Column::words("of"), |file| side(file.side))
-        .column(Column::words("clock"), clock)
+        .column(words("file").cut(30, 12), |file| file.file.clone())
+        .column(words("format"), |file| file.format.clone())
+        .column(words("of"), |file| side(file.side))
+        .column(words("clock"), clock)
         .figures(["events", "lost", "not read"], |file| {
             [count(file.events), count(file.lost), count(file.unknown)]
         })

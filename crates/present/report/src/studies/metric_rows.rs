@@ -1,8 +1,11 @@
 //! A line of a report's tables and pictures: a metric, or a figure that a command printed of itself.
 
-use crate::view::{by_workload, verdict};
+use crate::number::ratio;
+use crate::text::Joined;
+use crate::view::by_workload;
+use crate::view::verdict::Pair;
 use vmtax_model::{
-    Better, Findings, Machine, MachineColumn, Metric, PrintedRow, TrialRecord, Unit,
+    Estimate, Findings, Machine, MachineColumn, Metric, PrintedRow, TrialRecord, Unit,
 };
 
 /// Heading of figures that a person named.
@@ -29,19 +32,16 @@ enum What<'a> {
 }
 
 /// The metrics of findings, workload by workload.
-pub fn of(findings: &Findings) -> Vec<MetricRow<'_>> {
-    let groups = by_workload(&findings.rows, |r| r.metric);
-    let rows = groups
-        .into_iter()
-        .flat_map(|(workload, rows)| rows.into_iter().map(move |row| (workload, row)));
-    rows.map(|(workload, row)| MetricRow {
-        group: workload.as_str(),
+pub fn metrics(findings: &Findings) -> Vec<MetricRow<'_>> {
+    let groups = by_workload(&findings.rows, |row| row.metric).into_iter();
+    let rows = groups.flat_map(|(_, rows)| rows).map(|row| MetricRow {
+        group: row.metric.workload().as_str(),
         label: row.metric.label(),
         unit: row.metric.unit(),
         machines: &row.machines,
         what: What::Metric(row.metric),
-    })
-    .collect()
+    });
+    rows.collect()
 }
 
 /// Returns the metrics of findings and, below them, the figures that a command printed.
@@ -53,10 +53,8 @@ pub fn with_printed<'a>(findings: &'a Findings, printed: &'a [PrintedRow]) -> Ve
         machines: &row.machines,
         what: What::Printed(row),
     };
-    of(findings)
-        .into_iter()
-        .chain(printed.iter().map(row))
-        .collect()
+    let all = metrics(findings).into_iter();
+    all.chain(printed.iter().map(row)).collect()
 }
 
 /// Returns the rows in groups: neighbours with the same heading.
@@ -71,47 +69,44 @@ pub fn groups<'r, 'a>(
 pub fn undirected(rows: &[MetricRow]) -> Option<String> {
     let undirected =
         |row: &&MetricRow| matches!(row.what, What::Printed(printed) if printed.better.is_none());
-    let compared = |row: &&MetricRow| row.machines.iter().any(|c| c.overhead.is_some());
-    let labels: Vec<&str> = rows
+    let rows = rows
         .iter()
         .filter(undirected)
-        .filter(compared)
-        .map(|row| row.label)
-        .collect();
+        .filter(|row| row.is_compared());
+    let labels = rows.map(|row| row.label).joined(", ");
     let which = "which way is better is not known: × is the guest's figure over native's. NAME:higher or NAME:lower says it";
-    (!labels.is_empty()).then(|| format!("Of {} {which}.", labels.join(", ")))
+    (!labels.is_empty()).then(|| format!("Of {labels} {which}."))
 }
 
 impl<'a> MetricRow<'a> {
-    /// Native's median, a machine's, and the machine's cost by the rounds.
-    fn pair(&self, column: &MachineColumn) -> Option<(f64, f64, f64)> {
-        let native = self.column(Machine::NATIVE)?.spread.as_ref()?.median;
-        Some((
-            column.overhead.as_ref()?.ratio.median,
-            native,
-            column.spread.as_ref()?.median,
-        ))
-    }
-
-    fn better(&self) -> Option<Better> {
-        match self.what {
-            What::Metric(metric) => Some(metric.better()),
-            What::Printed(printed) => printed.better,
-        }
+    /// A machine's cost by the rounds, native's median and the machine's.
+    fn pair(&self, column: &MachineColumn) -> Option<Pair> {
+        Some(Pair {
+            cost: column.overhead.as_ref()?.ratio.median,
+            base: self.column(Machine::NATIVE)?.spread.as_ref()?.median,
+            other: column.spread.as_ref()?.median,
+            better: match self.what {
+                What::Metric(metric) => Some(metric.better()),
+                What::Printed(printed) => printed.better,
+            },
+        })
     }
 
     /// A machine's cost over native's, marked where the two medians differ the other way.
-    pub fn paired(&self, column: &MachineColumn) -> Option<String> {
-        let (cost, native, machine) = self.pair(column)?;
-        Some(verdict::paired(cost, native, machine, self.better()))
+    pub fn paired(&self, column: &MachineColumn, cost: &Estimate) -> String {
+        let pair = self.pair(column);
+        pair.map_or_else(|| ratio(cost.median), Pair::text)
     }
 
     /// Returns true if [`MetricRow::paired`] marks any machine's cost.
     pub fn is_opposed(&self) -> bool {
         let mut pairs = self.machines.iter().filter_map(|column| self.pair(column));
-        pairs.any(|(cost, native, machine)| {
-            verdict::is_opposed(cost, native, machine, self.better())
-        })
+        pairs.any(Pair::is_opposed)
+    }
+
+    /// Returns true if a machine is compared with native.
+    pub fn is_compared(&self) -> bool {
+        self.machines.iter().any(|column| column.overhead.is_some())
     }
 
     /// A machine's column.
@@ -121,21 +116,19 @@ impl<'a> MetricRow<'a> {
 
     /// The values on a machine with their rounds, as the trials gave them.
     pub fn rounds(&self, trials: &[TrialRecord], machine: Machine) -> Vec<(u32, f64)> {
-        let done = trials
-            .iter()
-            .filter(|t| t.machine == machine)
-            .filter_map(|t| Some((t, t.result()?)));
-        let values = done.filter_map(|(trial, result)| {
+        let trials = trials.iter().filter(|trial| trial.machine == machine);
+        let values = trials.filter_map(|trial| {
+            let result = trial.result()?;
             let value = match self.what {
-                What::Metric(metric) => result.value(metric),
+                What::Metric(metric) => result.value(metric)?,
                 What::Printed(row) => {
                     let mut printed = trial.execution.iter().flat_map(|e| &e.printed);
                     printed
-                        .find(|p| p.of == row.of && p.name == row.name)
-                        .map(|p| p.value)
+                        .find(|p| p.of == row.of && p.name == row.name)?
+                        .value
                 }
             };
-            Some((trial.round, value?))
+            Some((trial.round, value))
         });
         values.filter(|(_, v)| v.is_finite()).collect()
     }

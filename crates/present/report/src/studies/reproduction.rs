@@ -1,8 +1,10 @@
 //! The reproduction of a published result: how many of its claims are reproduced, before the report of what was measured.
 
 use crate::ReportError;
-use crate::engine::{Block, Cell, Column, Report, Section, Table, Tile, Tone};
+use crate::engine::{Block, Cell, Report, Section, Table, Tile, Tone, words};
+use crate::json::plain_json;
 use crate::number::{NONE, counted, nanoseconds, percent, ratio, significant};
+use crate::text::Joined;
 use crate::view;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -13,57 +15,43 @@ use vmtax_recording::Recording;
 pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &Recording) {
     let own = std::mem::replace(&mut report.answer, answer(case));
     if !own.is_empty() {
-        report.tiles.insert(
-            0,
-            Tile {
-                class: "open",
-                text: own,
-                ..Tile::default()
-            },
-        );
+        let tile = Tile {
+            class: "open",
+            text: own,
+            ..Tile::default()
+        };
+        report.tiles.insert(0, tile);
     }
     report.title = format!("Reproduction of {}", case.title);
     report.basis.insert(0, case.source.clone());
-    let rounds = recording
-        .trials
-        .iter()
-        .map(|trial| trial.round)
-        .collect::<BTreeSet<u32>>()
-        .len() as u32;
+    let rounds: BTreeSet<u32> = recording.trials.iter().map(|trial| trial.round).collect();
+    let rounds = rounds.len() as u32;
     if let Some(more) = case.rows.iter().filter_map(|row| row.rounds_needed).max() {
-        report.next = view::with_rounds(recording, rounds + more)
-            .into_iter()
-            .collect();
+        let again = view::with_rounds(recording, rounds + more);
+        report.next = again.into_iter().collect();
     }
     let claim = Block::Text(format!("Published: {}", case.claim));
-    let table = Block::Table(claims_table(case, recording));
-    report
-        .sections
-        .insert(0, Section::new("Claims", vec![claim, table]));
+    let claims = Section::new("Claims", [claim, claims_table(case, recording).into()]);
+    report.sections.insert(0, claims);
 }
 
 /// Makes the table of the claims, each with its figures, its result and the basis of it.
 fn claims_table(case: &ReproductionFindings, recording: &Recording) -> Table {
     let shared = needed_by_all(&case.rows);
     let shared = shared.as_deref();
-    let all: BTreeSet<&str> = case
-        .rows
-        .iter()
-        .flat_map(|row| notes(row, recording))
-        .collect();
+    let all = case.rows.iter().flat_map(|row| notes(row, recording));
+    let all: BTreeSet<&str> = all.collect();
     let verdict = |row: &&ClaimRow| Cell::from(word(row.verdict)).tone(tone(row.verdict));
     Table::of("Claims of the published result", &case.rows)
-        .column(Column::words("claim").broken(20, 12), |row| {
-            row.what.as_str()
-        })
-        .column(Column::words("published").broken(12, 8), |row| {
+        .column(words("claim").broken(20, 12), |row| row.what.as_str())
+        .column(words("published").broken(12, 8), |row| {
             row.published.as_str()
         })
-        .column(Column::words("measured").broken(16, 10), |row| {
+        .column(words("measured").broken(16, 10), |row| {
             Cell::strong(measured(row))
         })
-        .column(Column::words("result").broken(14, 10), verdict)
-        .column(Column::words("criterion").broken(20, 10), |row| {
+        .column(words("result").broken(14, 10), verdict)
+        .column(words("criterion").broken(20, 10), |row| {
             let needs = match needed(row) {
                 Some(text) if shared.is_none() => format!("; {text}"),
                 _ => String::new(),
@@ -93,20 +81,11 @@ fn below_claims(
         row.verdict == ClaimVerdict::Inconclusive
             && row.measured.is_some_and(|figure| figure.interval.is_none())
     });
-    let without = without.then(|| {
-        format!(
-            "A figure has no interval below {} rounds.",
-            vmtax_model::FEWEST_ROUNDS
-        )
-    });
-    let said_once = shared
-        .map(|text| format!("Inconclusive claims: {text}."))
-        .into_iter()
-        .chain(without);
-    let numbered = all
-        .iter()
-        .enumerate()
-        .map(|(i, note)| format!("Note {}: {note}.", i + 1));
+    let fewest = vmtax_model::FEWEST_ROUNDS;
+    let without = without.then(|| format!("A figure has no interval below {fewest} rounds."));
+    let shared = shared.map(|text| format!("Inconclusive claims: {text}."));
+    let said_once = shared.into_iter().chain(without);
+    let numbered = (1..).zip(all).map(|(i, note)| format!("Note {i}: {note}."));
     let paired = "Measured ratios (×): the median of the rounds' ratios (paired).".to_owned();
     said_once.chain([paired]).chain(numbered).collect()
 }
@@ -114,32 +93,27 @@ fn below_claims(
 /// Returns the number of claims with each result, and of all claims.
 fn answer(case: &ReproductionFindings) -> String {
     use ClaimVerdict::{Inconclusive, NotReproduced, NotTestable, Reproduced};
-    let counts = [Reproduced, NotReproduced, Inconclusive, NotTestable]
-        .into_iter()
-        .filter_map(|verdict| {
-            let rows = case
-                .rows
-                .iter()
-                .filter(|row| row.verdict == verdict)
-                .count();
-            (rows > 0).then(|| format!("{rows} {}", word(verdict)))
-        });
+    let counts = [Reproduced, NotReproduced, Inconclusive, NotTestable].into_iter();
+    let counts = counts.filter_map(|verdict| {
+        let rows = case
+            .rows
+            .iter()
+            .filter(|row| row.verdict == verdict)
+            .count();
+        (rows > 0).then(|| format!("{rows} {}", word(verdict)))
+    });
     let all = counted(case.rows.len() as u64, "claim");
-    format!(
-        "{}: of {all} {}.",
-        case.name,
-        counts.collect::<Vec<_>>().join(", ")
-    )
+    format!("{}: of {all} {}.", case.name, counts.joined(", "))
 }
 
 /// Returns the number of further rounds that would decide an inconclusive claim, or that more rounds are not likely
 /// to; `None` for any other claim.
 fn needed(row: &ClaimRow) -> Option<String> {
     match (row.verdict, row.rounds_needed) {
-        (ClaimVerdict::Inconclusive, Some(n)) => Some(format!(
-            "about {} more would decide",
-            counted(u64::from(n), "round")
-        )),
+        (ClaimVerdict::Inconclusive, Some(n)) => {
+            let rounds = counted(u64::from(n), "round");
+            Some(format!("about {rounds} more would decide"))
+        }
         (ClaimVerdict::Inconclusive, None) => {
             Some("more rounds are not likely to decide".to_owned())
         }
@@ -157,12 +131,10 @@ fn needed_by_all(rows: &[ClaimRow]) -> Option<String> {
 /// Returns the notes of the trials of a claim's workload.
 fn notes<'a>(row: &ClaimRow, recording: &'a Recording) -> BTreeSet<&'a str> {
     let workload = row.metric.map(|metric| metric.workload());
-    let trials = recording
-        .trials
-        .iter()
-        .filter(|trial| Some(trial.workload.name) == workload);
-    trials
-        .filter_map(|trial| trial.result())
+    let trials = recording.trials.iter();
+    let trials = trials.filter(|trial| Some(trial.workload.name) == workload);
+    let results = trials.filter_map(|trial| trial.result());
+    results
         .flat_map(|result| &result.notes)
         .map(String::as_str)
         .collect()
@@ -175,7 +147,7 @@ fn notes<'a>(row: &ClaimRow, recording: &'a Recording) -> BTreeSet<&'a str> {
 pub fn into_json(document: &str, case: &ReproductionFindings) -> Result<String, ReportError> {
     let mut value: Value = serde_json::from_str(document)?;
     value["case"] = serde_json::to_value(case)?;
-    Ok(serde_json::to_string_pretty(&value)?)
+    plain_json(&value)
 }
 
 fn measured(row: &ClaimRow) -> String {

@@ -2,13 +2,15 @@
 
 use super::overhead::ci;
 use crate::charts::bars::{Bars, Lane, Row};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
+use crate::engine::{Block, Cell, Figure, Notice, Report, Section, Table, Tone, figures, words};
 use crate::number::{NONE, bytes, counted, range, ratio, significant, value};
-use crate::text::when;
-use crate::view::{self, by_workload, host, not_observed, origin, verdict};
+use crate::text::{Joined, distinct, only_if};
+use crate::view::verdict::{self, Pair};
+use crate::view::{self, by_workload, host, not_observed, origin};
+use std::collections::BTreeSet;
 use vmtax_model::{
     Estimate, Keeping, Kept, ON_THE_HOST, Plan, ShareCell, ShareColumn, ShareFacts, ShareFindings,
-    ShareRow, Verdict, WorkloadName, parse_size,
+    ShareRow, ShareScore, WorkloadName, parse_size,
 };
 use vmtax_recording::Recording;
 
@@ -19,28 +21,20 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
     let tree = plan.tree.as_ref().map(|tree| match &tree.path {
         Some(path) => format!("tree {}", path.display()),
         None if tree.bytes == 0 => format!("a tree of {} files", tree.files),
-        None => format!(
-            "a tree of {} files, {}",
-            tree.files,
-            bytes(tree.bytes).replace(".00 ", " ")
-        ),
+        None => {
+            let size = bytes(tree.bytes).replace(".00 ", " ");
+            format!("a tree of {} files, {size}", tree.files)
+        }
     });
-    let run = vec![
-        plan.name.clone(),
-        when(&recording.manifest.started),
-        rounds.clone(),
-    ];
     let cached = cached(plan);
-    let own = [all_in_one(findings, cached.as_deref())]
-        .into_iter()
-        .flatten()
-        .chain(figure_by_figure(findings, cached.as_deref()));
+    let own = all_in_one(findings, cached.as_deref()).into_iter();
+    let own = own.chain(figure_by_figure(findings, cached.as_deref()));
     Report {
         study: "shares",
         title: "Methods of sharing files with a guest".to_owned(),
-        next: next(recording, findings),
+        next: view::next_if_few(recording, findings.rounds_planned),
         basis: [
-            run,
+            view::run(recording, rounds),
             host(recording),
             vec![view::guests_in_short(plan)],
             security_models(findings),
@@ -68,111 +62,89 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
 
 /// The methods that the host cannot have, each with the reason and the remedy.
 pub fn not_measured(plan: &Plan) -> Vec<String> {
-    plan.not_measured
-        .iter()
-        .map(|missing| not_observed(missing, ""))
-        .collect()
+    let missing = plan.not_measured.iter();
+    missing.map(|missing| not_observed(missing, "")).collect()
 }
 
 /// The method that is fastest for each workload where one is significantly faster, and what it loses.
 fn answer(findings: &ShareFindings) -> String {
     let base = base(findings);
     let fastest = |cells: &[Option<Estimate>]| {
-        let all = findings
-            .columns
-            .iter()
-            .zip(cells)
-            .filter(|(column, _)| column.machine.is_guest());
-        let all = all.filter_map(|(column, cost)| Some((column, (*cost)?)));
+        let all = guest_costs(findings, cells).into_iter();
         let faster = all.filter(|(_, cost)| cost.interval.is_some_and(|i| i.high < 1.0));
         faster.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     };
     let loses = |column: &ShareColumn| {
-        let lost = lost(column);
-        let loses = if lost.is_empty() {
-            String::new()
-        } else {
-            format!(", and loses {}", lost.join(", "))
-        };
+        let lost = guests_kept(column, Keeping::Lost);
+        let loses = only_if(!lost.is_empty(), format!(", and loses {}", lost.join(", ")));
         if column.kept.is_empty() || !lost.is_empty() {
             loses
         } else {
             ", and preserves all metadata that was tested".to_owned()
         }
     };
-    let each = findings
-        .scores
-        .iter()
-        .map(|score| match fastest(&score.cells) {
-            Some((column, cost)) => format!(
-                "workload {}: {} is fastest, {} of {base}'s cost{}{}",
-                score.workload,
-                title(column),
-                ratio(cost.median),
-                ci(&cost),
-                loses(column)
-            ),
-            None => format!(
-                "workload {}: {}",
-                score.workload,
-                undecided(findings, &score.cells)
-            ),
-        });
-    let each: Vec<String> = each.collect();
-    if each.is_empty() {
-        "No share method has a value.".to_owned()
-    } else {
-        format!("{}.", each.join("; "))
+    let each = findings.scores.iter().map(|score| {
+        let of_workload = match fastest(&score.cells) {
+            Some((column, cost)) => {
+                let (title, times, ci) = (title(column), ratio(cost.median), ci(&cost));
+                let loses = loses(column);
+                format!("{title} is fastest, {times} of {base}'s cost{ci}{loses}")
+            }
+            None => undecided(findings, &score.cells),
+        };
+        format!("workload {}: {of_workload}", score.workload)
+    });
+    match each.joined("; ") {
+        each if each.is_empty() => "No share method has a value.".to_owned(),
+        each => format!("{each}."),
     }
+}
+
+/// The guests' methods that have a cost in these cells, with it.
+fn guest_costs<'a>(
+    findings: &'a ShareFindings,
+    cells: &[Option<Estimate>],
+) -> Vec<(&'a ShareColumn, Estimate)> {
+    let columns = findings.columns.iter().zip(cells);
+    let costs = columns.filter_map(|(column, cost)| Some((column, (*cost)?)));
+    costs
+        .filter(|(column, _)| column.machine.is_guest())
+        .collect()
 }
 
 /// Returns a sentence for the case that no method is significantly faster than the baseline.
 fn undecided(findings: &ShareFindings, cells: &[Option<Estimate>]) -> String {
     let base = base(findings);
-    let guests = findings.columns.iter().zip(cells).enumerate();
-    let guests = guests.filter(|(i, (column, _))| *i != findings.base && column.machine.is_guest());
-    let costs: Vec<(&ShareColumn, Estimate)> = guests
-        .filter_map(|(_, (column, cost))| Some((column, (*cost)?)))
-        .collect();
+    let mut costs = guest_costs(findings, cells);
+    let base_column = findings.columns.get(findings.base);
+    costs.retain(|(column, _)| !base_column.is_some_and(|base| std::ptr::eq(base, *column)));
     if costs.iter().any(|(_, cost)| cost.interval.is_some()) {
         return format!("no method is significantly faster than {base}");
     }
     let rounds = counted(findings.rounds_planned.into(), "round");
-    match costs
+    let fastest = costs
         .iter()
-        .min_by(|a, b| a.1.median.total_cmp(&b.1.median))
-    {
+        .min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+    match fastest {
         None => format!("no method has a figure beside {base}"),
         Some((column, cost)) if cost.median < 1.0 => {
+            let (title, times) = (title(column), ratio(cost.median));
             format!(
-                "undecided after {rounds}; the fastest so far is {}, {} the cost of {base}",
-                title(column),
-                ratio(cost.median)
+                "undecided after {rounds}; the fastest so far is {title}, {times} the cost of {base}"
             )
         }
         Some(_) => format!("undecided after {rounds}; the fastest so far is {base}"),
     }
 }
 
-/// The properties of files that a method loses in the guest.
-fn lost(column: &ShareColumn) -> Vec<&str> {
+/// The properties of files of which a method makes this in the guest.
+fn guests_kept(column: &ShareColumn, keeping: Keeping) -> Vec<&str> {
     let guest = column
         .kept
         .iter()
         .filter(|kept| !kept.what.ends_with(ON_THE_HOST));
-    guest
-        .filter(|kept| kept.keeping == Keeping::Lost)
-        .map(|kept| kept.what.as_str())
-        .collect()
-}
-
-/// More rounds where there are too few for an interval.
-fn next(recording: &Recording, findings: &ShareFindings) -> Vec<String> {
-    let few = findings.rounds_planned < vmtax_model::FEWEST_ROUNDS;
-    few.then(|| view::with_more_rounds(recording))
-        .flatten()
-        .into_iter()
-        .collect()
+    let such = guest.filter(|kept| kept.keeping == keeping);
+    such.map(|kept| kept.what.as_str()).collect()
 }
 
 /// A method's name.
@@ -185,39 +157,33 @@ fn title(column: &ShareColumn) -> String {
 }
 
 fn base(findings: &ShareFindings) -> String {
-    findings
-        .columns
-        .get(findings.base)
-        .map_or_else(String::new, title)
+    let column = findings.columns.get(findings.base);
+    column.map_or_else(String::new, title)
 }
 
 /// Seconds of guest, QEMU and server for all workloads in one round.
 fn cpu_seconds(column: &ShareColumn) -> Option<(f64, f64, f64)> {
-    let sum = |of: &dyn Fn(&vmtax_model::CpuSeconds) -> f64| {
-        column.cpu_seconds.iter().map(|(_, s)| of(s)).sum::<f64>()
-    };
+    let all = || column.cpu_seconds.iter().map(|(_, seconds)| seconds);
     (!column.cpu_seconds.is_empty()).then(|| {
+        let server = all().map(|s| s.server.unwrap_or(0.0)).sum();
         (
-            sum(&|s| s.guest),
-            sum(&|s| s.qemu),
-            sum(&|s| s.server.unwrap_or(0.0)),
+            all().map(|s| s.guest).sum(),
+            all().map(|s| s.qemu).sum(),
+            server,
         )
     })
 }
 
 /// Why reads of bonnie's files may be those of a cache; `None` where the files are too large for that.
 fn cached(plan: &Plan) -> Option<String> {
-    let bonnie = plan
-        .workloads
-        .iter()
-        .find(|w| w.name == WorkloadName::Bonnie)?;
+    let mut workloads = plan.workloads.iter();
+    let bonnie = workloads.find(|w| w.name == WorkloadName::Bonnie)?;
     let size = parse_size(bonnie.options.get("size")?)?;
     let memory = u64::from(plan.guest.memory_mib) << 20;
     (size < memory.saturating_mul(2)).then(|| {
+        let (size, memory) = (bytes(size), bytes(memory));
         format!(
-            "{CACHED} bonnie's files ({}) are less than twice the guest's memory ({}): reads may be answered from its cache.",
-            bytes(size),
-            bytes(memory)
+            "{CACHED} bonnie's files ({size}) are less than twice the guest's memory ({memory}): reads may be answered from its cache."
         )
     })
 }
@@ -226,55 +192,35 @@ fn cached(plan: &Plan) -> Option<String> {
 const CACHED: &str = "‡";
 
 fn all_in_one<'a>(findings: &ShareFindings, cached: Option<&str>) -> Option<Section<'a>> {
-    let group = |score: &vmtax_model::ShareScore| {
+    let group = |score: &ShareScore| {
         let cost = |i: usize| score.cells.get(i).copied().flatten();
-        (
-            score.workload.to_string(),
-            bars(findings, &cost, &|_| String::new()),
-        )
+        let bars = bars(findings, &cost, &|_| String::new());
+        (score.workload.to_string(), bars)
     };
-    let table = tournament(findings, cached);
-    let blocks = vec![drawn(
-        findings,
-        findings.scores.iter().map(group).collect(),
-        table,
-    )];
-    (!findings.columns.is_empty()).then(|| {
-        Section::new(
-            "Relative cost: geometric mean over a workload's metrics",
-            blocks,
-        )
-    })
+    let groups = findings.scores.iter().map(group).collect();
+    let block = drawn(findings, groups, tournament(findings, cached));
+    let title = "Relative cost: geometric mean over a workload's metrics";
+    (!findings.columns.is_empty()).then(|| Section::new(title, [block]))
 }
 
 fn figure_by_figure<'a>(findings: &ShareFindings, cached: Option<&str>) -> Vec<Section<'a>> {
-    let section = |(workload, rows): (WorkloadName, Vec<&ShareRow>)| {
-        let group = |row: &&ShareRow| {
-            let spread = |i: usize| row.cells.get(i).and_then(|c| c.spread.as_ref());
-            let figure = |i: usize| {
-                spread(i).map_or(NONE.to_owned(), |s| value(row.metric.unit(), s.median))
-            };
-            let cost = |i: usize| {
-                row.cells
-                    .get(i)
-                    .and_then(|c| c.against.as_ref())
-                    .map(|t| t.ratio)
-            };
-            (
-                row.metric.label().to_owned(),
-                bars(findings, &cost, &figure),
-            )
+    let group = |row: &&ShareRow| {
+        let cell = |i: usize| row.cells.get(i);
+        let figure = |i: usize| {
+            let spread = cell(i).and_then(|cell| cell.spread.as_ref());
+            spread.map_or(NONE.to_owned(), |s| value(row.metric.unit(), s.median))
         };
-        let table = figures(findings, workload, &rows, cached);
-        Section::detail(
-            format!("Figure by figure: {workload}"),
-            vec![drawn(findings, rows.iter().map(group).collect(), table)],
-        )
+        let cost = |i: usize| Some(cell(i)?.against.as_ref()?.ratio);
+        let bars = bars(findings, &cost, &figure);
+        (row.metric.label().to_owned(), bars)
     };
-    by_workload(&findings.rows, |r| r.metric)
-        .into_iter()
-        .map(section)
-        .collect()
+    let section = |(workload, rows): (WorkloadName, Vec<&ShareRow>)| {
+        let table = metrics_table(findings, workload, &rows, cached);
+        let block = drawn(findings, rows.iter().map(group).collect(), table);
+        Section::detail(format!("Figure by figure: {workload}"), [block])
+    };
+    let workloads = by_workload(&findings.rows, |row| row.metric);
+    workloads.into_iter().map(section).collect()
 }
 
 /// A bar for each method: its cost over the base's.
@@ -287,9 +233,7 @@ fn bars(
         let is_base = i == findings.base;
         let cost = cost(i).filter(|_| !is_base);
         let times = cost.map_or(String::new(), |c| ratio(c.median));
-        let ends = cost
-            .and_then(|c| c.interval)
-            .map_or(String::new(), |i| range(&i));
+        let ends = range_of(cost);
         let (figure, range) = match figure(i) {
             text if text.is_empty() => (times, ends),
             text => (text, format!("{times} {ends}")),
@@ -304,7 +248,7 @@ fn bars(
         };
         Row {
             name: title(column),
-            more: if is_base { "(×1)" } else { "" },
+            more: only_if(is_base, "(×1)"),
             lanes: vec![lane],
         }
     };
@@ -320,11 +264,10 @@ fn drawn<'a>(findings: &ShareFindings, groups: Vec<(String, Vec<Row>)>, table: T
     if bars.is_empty() {
         return Block::Table(table);
     }
+    let (base, scale) = (base(findings), bars.scale());
     let caption = format!(
-        "Cost over {}, the median of the rounds' ratios (paired); left of the line is faster. {} The whisker is the 95 % CI; a \
-         pale bar is inconclusive.",
-        base(findings),
-        bars.scale()
+        "Cost over {base}, the median of the rounds' ratios (paired); left of the line is faster. {scale} The whisker is the 95 % CI; a \
+         pale bar is inconclusive."
     );
     Block::Figure(Figure {
         caption,
@@ -333,33 +276,30 @@ fn drawn<'a>(findings: &ShareFindings, groups: Vec<(String, Vec<Row>)>, table: T
     })
 }
 
+/// The ends of a cost's interval; empty where there is none.
+fn range_of(cost: Option<Estimate>) -> String {
+    let interval = cost.and_then(|cost| cost.interval);
+    interval.as_ref().map_or(String::new(), range)
+}
+
 fn tournament(findings: &ShareFindings, cached: Option<&str>) -> Table {
-    let intervals = findings
+    let mut costs = findings
         .scores
         .iter()
-        .flat_map(|s| &s.cells)
-        .flatten()
-        .any(|c| c.interval.is_some());
-    let mut table = Table::of(
-        "Costs of the share methods",
-        findings.columns.iter().enumerate(),
-    )
-    .column(
-        Column::words("share method").broken(24, 12),
-        |(_, column)| title(column),
-    );
+        .flat_map(|score| &score.cells)
+        .flatten();
+    let intervals = costs.any(|cost| cost.interval.is_some());
+    let columns = findings.columns.iter().enumerate();
+    let mut table = Table::of("Costs of the share methods", columns)
+        .column(words("share method").broken(24, 12), |(_, one)| title(one));
     for score in &findings.scores {
         let cost = |i: usize| score.cells.get(i).copied().flatten();
-        table = table.column(Column::figures(head(score.workload, cached)), |(i, _)| {
+        table = table.column(figures(head(score.workload, cached)), |(i, _)| {
             score_cell(cost(*i), *i == findings.base)
         });
         if intervals {
-            let ends = |i: usize| {
-                cost(i)
-                    .and_then(|c| c.interval)
-                    .map_or(String::new(), |i| range(&i))
-            };
-            table = table.column(Column::figures("95 % CI").spare(1), |(i, _)| ends(*i));
+            let ends = |i: usize| range_of(cost(i));
+            table = table.column(figures("95 % CI").spare(1), |(i, _)| ends(*i));
         }
     }
     let note = format!(
@@ -367,24 +307,19 @@ fn tournament(findings: &ShareFindings, cached: Option<&str>) -> Table {
          differ more: --details. CPU: seconds of guest, QEMU and server in one round.",
         base(findings)
     );
-    let seconds = |column: &ShareColumn| {
-        cpu_seconds(column).map(|(guest, qemu, server)| guest + qemu + server)
-    };
-    let all = table.column(Column::figures("CPU s"), |(_, c)| {
-        seconds(c).map_or(NONE.to_owned(), significant)
+    let all = table.column(figures("CPU s"), |(_, column)| {
+        let seconds = cpu_seconds(column).map(|(guest, qemu, server)| guest + qemu + server);
+        seconds.map_or(NONE.to_owned(), significant)
     });
-    all.done().in_parts().notes(
-        [Some(note), cached.map(str::to_owned)]
-            .into_iter()
-            .flatten()
-            .collect(),
-    )
+    let notes = [Some(note), cached.map(str::to_owned)]
+        .into_iter()
+        .flatten();
+    all.done().in_parts().notes(notes.collect())
 }
 
 fn head(workload: WorkloadName, cached: Option<&str>) -> String {
-    let mark = cached
-        .filter(|_| workload == WorkloadName::Bonnie)
-        .map_or(String::new(), |_| format!(" {CACHED}"));
+    let is_cached = cached.is_some() && workload == WorkloadName::Bonnie;
+    let mark = only_if(is_cached, format!(" {CACHED}"));
     format!("{workload}{mark}")
 }
 
@@ -403,60 +338,46 @@ fn score_cell(cost: Option<Estimate>, base: bool) -> Cell {
 }
 
 /// A row for each metric, a column for each method.
-fn figures(
+fn metrics_table(
     findings: &ShareFindings,
     workload: WorkloadName,
     rows: &[&ShareRow],
     cached: Option<&str>,
 ) -> Table {
-    let heads = findings
-        .columns
+    let base = findings.base;
+    let cached = cached.filter(|_| workload == WorkloadName::Bonnie);
+    let mut table = Table::of(format!("Figures of {workload}"), rows).column(
+        words("metric").broken(22, 16),
+        |row| {
+            let is_cached = cached.is_some() && row.metric.id().contains("read");
+            let mark = only_if(is_cached, format!(" {CACHED}"));
+            format!("{}{mark}", row.metric.label())
+        },
+    );
+    for (i, column) in findings.columns.iter().enumerate() {
+        table = table.column(figures(title(column)).broken(20, 18), |row| {
+            let cell = row.cells.get(i);
+            cell.map_or(NONE.to_owned(), |cell| figure(row, base, cell))
+        });
+    }
+    let opposed = rows
         .iter()
-        .map(|column| Column::figures(title(column)).broken(20, 18));
-    let columns = [Column::words("metric").broken(22, 16)]
+        .flat_map(|row| pairs(row, base))
+        .any(Pair::is_opposed);
+    let notes = cached
+        .map(str::to_owned)
         .into_iter()
-        .chain(heads)
-        .collect();
-    let row = |row: &&ShareRow| {
-        let cell = |i: usize| {
-            row.cells
-                .get(i)
-                .map_or(NONE.to_owned(), |c| figure(row, findings.base, c))
-        };
-        let cells = (0..findings.columns.len()).map(cell);
-        let cached =
-            cached.filter(|_| workload == WorkloadName::Bonnie && row.metric.id().contains("read"));
-        let mark = cached.map_or(String::new(), |_| format!(" {CACHED}"));
-        [format!("{}{mark}", row.metric.label())]
-            .into_iter()
-            .chain(cells)
-            .collect::<Vec<String>>()
-    };
-    let table = Table::new(format!("Figures of {workload}"), columns).rows(rows.iter().map(row));
-    let cached = cached
-        .filter(|_| workload == WorkloadName::Bonnie)
-        .map(str::to_owned);
-    let opposed = verdict::opposed_note(rows.iter().any(|row| is_opposed(row, findings.base)));
-    table
-        .in_parts()
-        .notes(cached.into_iter().chain(opposed).collect())
+        .chain(verdict::opposed_note(opposed));
+    table.done().in_parts().notes(notes.collect())
 }
 
 /// "12.3 MiB/s ×0.41".
 fn figure(row: &ShareRow, base: usize, cell: &ShareCell) -> String {
     match (&cell.spread, &cell.against) {
         (Some(s), Some(cost)) => {
-            let paired = match base_median(row, base) {
-                Some(base) => {
-                    verdict::paired(cost.ratio.median, base, s.median, Some(row.metric.better()))
-                }
-                None => ratio(cost.ratio.median),
-            };
-            let paired = if cost.verdict == Verdict::Inconclusive {
-                format!("({paired})")
-            } else {
-                paired
-            };
+            let paired = pair(row, base, cell);
+            let paired = paired.map_or_else(|| ratio(cost.ratio.median), Pair::text);
+            let paired = verdict::in_parentheses(paired, cost.verdict);
             format!("{} {paired}", value(row.metric.unit(), s.median))
         }
         (Some(s), None) => value(row.metric.unit(), s.median),
@@ -465,80 +386,64 @@ fn figure(row: &ShareRow, base: usize, cell: &ShareCell) -> String {
     }
 }
 
-fn base_median(row: &ShareRow, base: usize) -> Option<f64> {
-    Some(row.cells.get(base)?.spread.as_ref()?.median)
+/// The cost of a method, the base's median and its own.
+fn pair(row: &ShareRow, base: usize, cell: &ShareCell) -> Option<Pair> {
+    Some(Pair {
+        cost: cell.against.as_ref()?.ratio.median,
+        base: row.cells.get(base)?.spread.as_ref()?.median,
+        other: cell.spread.as_ref()?.median,
+        better: Some(row.metric.better()),
+    })
 }
 
-/// Returns true if a figure of the row is marked: the ratio of its two medians is on the other side of ×1 than the
-/// rounds' ratio.
-fn is_opposed(row: &ShareRow, base: usize) -> bool {
-    let Some(base) = base_median(row, base) else {
-        return false;
-    };
-    let mut pairs = row
-        .cells
+fn pairs(row: &ShareRow, base: usize) -> impl Iterator<Item = Pair> + '_ {
+    row.cells
         .iter()
-        .filter_map(|cell| Some((cell.against.as_ref()?, cell.spread.as_ref()?)));
-    pairs.any(|(cost, s)| {
-        verdict::is_opposed(cost.ratio.median, base, s.median, Some(row.metric.better()))
-    })
+        .filter_map(move |cell| pair(row, base, cell))
 }
 
 /// Who worked for it: a method that is fast by using the host's CPUs is not free.
 fn cpus<'a>(findings: &ShareFindings) -> Section<'a> {
-    let measured = findings
-        .columns
-        .iter()
-        .filter_map(|column| Some((column, cpu_seconds(column)?)));
+    let columns = findings.columns.iter();
+    let measured = columns.filter_map(|column| Some((column, cpu_seconds(column)?)));
+    let heads = ["guest", "QEMU", "server", "all"];
     let table = Table::of("CPU time", measured)
-        .column(
-            Column::words("share method").broken(24, 12),
-            |(column, _)| title(column),
-        )
-        .figures(
-            ["guest", "QEMU", "server", "all"],
-            |(_, (guest, qemu, server))| {
-                [*guest, *qemu, *server, guest + qemu + server].map(significant)
-            },
-        )
+        .column(words("share method").broken(24, 12), |(one, _)| title(one))
+        .figures(heads, |(_, (guest, qemu, server))| {
+            [*guest, *qemu, *server, guest + qemu + server].map(significant)
+        })
         .done();
-    Section::detail("CPU time of one round, seconds", vec![Block::Table(table)])
+    Section::detail("CPU time of one round, seconds", [table])
 }
 
 /// Makes the section on the properties of a file that each method keeps; the detail is the cell's hint.
 fn keeping<'a>(findings: &ShareFindings) -> Option<Section<'a>> {
-    let methods: Vec<&ShareColumn> = findings
-        .columns
-        .iter()
-        .filter(|c| !c.kept.is_empty())
-        .collect();
-    let mut tried: Vec<&str> = Vec::new();
-    for kept in methods.iter().flat_map(|c| &c.kept) {
-        if !tried.contains(&kept.what.as_str()) {
-            tried.push(&kept.what);
-        }
-    }
-    let columns = methods
-        .iter()
-        .map(|method| Column::words(title(method)).broken(14, 8));
-    let columns = [Column::words("tried").broken(22, 12)]
-        .into_iter()
-        .chain(columns)
-        .collect();
-    let row = |what: &&str| {
-        let cells = methods
+    let title_of_all = "What each share method keeps";
+    let methods = || {
+        findings
+            .columns
             .iter()
-            .map(|method| kept(method.kept.iter().find(|k| k.what == **what)));
-        [Cell::from(*what)]
-            .into_iter()
-            .chain(cells)
-            .collect::<Vec<Cell>>()
+            .filter(|column| !column.kept.is_empty())
     };
-    let table = Table::new("What each share method keeps", columns).in_parts();
-    let table = table.rows(tried.iter().map(row));
+    let tried = distinct(
+        methods()
+            .flat_map(|one| &one.kept)
+            .map(|kept| kept.what.as_str()),
+    );
+    let is_any = !tried.is_empty();
+    let mut table =
+        Table::of(title_of_all, tried).column(words("tried").broken(22, 12), |what| *what);
+    for method in methods() {
+        table = table.column(words(title(method)).broken(14, 8), |what| {
+            kept(method.kept.iter().find(|kept| kept.what == *what))
+        });
+    }
     let intro = "Each tried in the guest on the share. On the page, rest the pointer on a cell for what was found.";
-    let blocks = vec![Block::Text(intro.to_owned()), Block::Table(table)];
-    (!tried.is_empty()).then(|| Section::detail("What each share method keeps", blocks))
+    let blocks = [
+        Block::Text(intro.to_owned()),
+        table.done().in_parts().into(),
+    ];
+    is_any.then(|| Section::detail(title_of_all, blocks))
 }
 
 fn kept(kept: Option<&Kept>) -> Cell {
@@ -557,34 +462,25 @@ fn kept(kept: Option<&Kept>) -> Cell {
 /// alone.
 fn not_kept(findings: &ShareFindings) -> Vec<String> {
     let properties_not_kept = |column: &ShareColumn| {
-        let properties_with = |keeping: Keeping| {
-            let guests = column
-                .kept
-                .iter()
-                .filter(|k| !k.what.ends_with(ON_THE_HOST));
-            guests
-                .filter(move |k| k.keeping == keeping)
-                .map(|k| k.what.clone())
-        };
-        let guest: Vec<String> = properties_with(Keeping::Kept).collect();
+        let guest = guests_kept(column, Keeping::Kept);
         let host = column
             .kept
             .iter()
-            .filter(|k| k.keeping != Keeping::Kept)
-            .filter_map(|k| {
-                let what = k.what.strip_suffix(ON_THE_HOST)?.to_owned();
-                guest.contains(&what).then_some(what)
-            });
-        let said = |word: &str, what: Vec<String>| {
+            .filter(|kept| kept.keeping != Keeping::Kept);
+        let host = host.filter_map(|kept| kept.what.strip_suffix(ON_THE_HOST));
+        let said = |word: &str, what: Vec<&str>| {
             (!what.is_empty()).then(|| format!("{word} {}", what.join(", ")))
         };
         let parts = [
-            said("loses", properties_with(Keeping::Lost).collect()),
-            said("refuses", properties_with(Keeping::Refused).collect()),
-            said("kept in the guest but not on the host:", host.collect()),
+            said("loses", guests_kept(column, Keeping::Lost)),
+            said("refuses", guests_kept(column, Keeping::Refused)),
+            said(
+                "kept in the guest but not on the host:",
+                host.filter(|what| guest.contains(what)).collect(),
+            ),
         ];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        (!parts.is_empty()).then(|| format!("{}: {}", title(column), parts.join("; ")))
+        let parts = parts.into_iter().flatten().joined("; ");
+        (!parts.is_empty()).then(|| format!("{}: {parts}", title(column)))
     };
     findings
         .columns
@@ -595,24 +491,19 @@ fn not_kept(findings: &ShareFindings) -> Vec<String> {
 
 /// Returns the security model of 9p: "security_model=none".
 fn security_model(facts: &ShareFacts) -> Option<&str> {
-    facts.qemu.iter().find_map(|argument| {
-        argument
-            .split(',')
-            .find(|option| option.starts_with("security_model="))
-    })
+    let mut options = facts.qemu.iter().flat_map(|argument| argument.split(','));
+    options.find(|option| option.starts_with("security_model="))
 }
 
 /// "9p with security_model=none, security_model=mapped-xattr"; nothing without 9p.
 fn security_models(findings: &ShareFindings) -> Vec<String> {
-    let mut models: Vec<&str> = findings
+    let facts = findings
         .columns
         .iter()
-        .filter_map(|column| security_model(column.facts.as_ref()?))
-        .collect();
-    models.sort_unstable();
-    models.dedup();
-    let all = (!models.is_empty()).then(|| format!("9p with {}", models.join(", ")));
-    all.into_iter().collect()
+        .filter_map(|column| column.facts.as_ref());
+    let models: BTreeSet<&str> = facts.filter_map(security_model).collect();
+    let named = models.iter().copied().joined(", ");
+    only_if(!models.is_empty(), vec![format!("9p with {named}")])
 }
 
 /// Returns the options that took effect for each method, and the reason for a method without figures.
@@ -620,21 +511,15 @@ fn effects(findings: &ShareFindings) -> Vec<String> {
     let effects_of_options = |column: &ShareColumn| {
         let name = title(column);
         if let Some(reason) = &column.failed {
-            return Some(format!(
-                "{name}: {}",
-                reason.lines().next().unwrap_or_default()
-            ));
+            let reason = reason.lines().next().unwrap_or_default();
+            return Some(format!("{name}: {reason}"));
         }
         let facts = column.facts.as_ref()?;
-        let msize = facts
-            .msize
-            .map_or(String::new(), |bytes| format!("negotiated msize={bytes}; "));
-        let image = facts.image.as_ref().map_or(String::new(), |i| {
-            format!(
-                "image of {} MiB made in {:.1} s; ",
-                i.bytes >> 20,
-                i.seconds
-            )
+        let msize = facts.msize;
+        let msize = msize.map_or(String::new(), |bytes| format!("negotiated msize={bytes}; "));
+        let image = facts.image.as_ref().map_or(String::new(), |image| {
+            let (mib, seconds) = (image.bytes >> 20, image.seconds);
+            format!("image of {mib} MiB made in {seconds:.1} s; ")
         });
         let model = security_model(facts).map_or(String::new(), |model| format!("{model}; "));
         Some(format!("{name}: {model}{msize}{image}{}", facts.mount))

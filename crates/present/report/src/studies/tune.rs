@@ -1,52 +1,35 @@
 //! `tune`: which live changes of a running VM helped, and by how much.
 
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
+use crate::engine::{Cell, Column, Notice, Report, Section, Table, Tone, figures, words};
 use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, significant};
-use crate::text::when;
+use crate::text::{Joined, only_if};
 use crate::view::verdict::interval;
-use crate::view::{host, origin, vm};
+use crate::view::{origin, vm};
 use vmtax_model::{
-    BeforeAfter, Comparison, Interval, LiveSetting, TuneFindings, TunePhase, TuneRecord, TuneRow,
-    TuneSpec, TuneStep, TuneVerdict, shell_line,
+    BeforeAfter, Candidate, Comparison, Interval, LiveSetting, TuneFindings, TunePhase, TuneRecord,
+    TuneRow, TuneSpec, TuneStep, TuneVerdict, shell_line,
 };
 use vmtax_recording::Recording;
 
 /// Makes the report of a tuning run of a running VM.
 pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'a> {
     let origin = origin(recording);
-    let measured = found
-        .applied
-        .then(|| format!("measured for {:.0} s", found.seconds));
+    let measured = format!("measured for {:.0} s", found.seconds);
+    let not_tried = found.not_tried.iter().map(not_tried);
+    let ended = found.ended.iter();
+    let ended = ended.map(|why| format!("{}.", why.trim_end_matches('.')));
     Report {
         study: "compare",
         title: format!("Tuning of {}", vm::name(&found.vm)),
-        basis: [
-            vm::basis(&found.vm),
-            measured
-                .into_iter()
-                .chain([when(&recording.manifest.started)])
-                .collect(),
-            host(recording),
-        ]
-        .concat(),
+        basis: vm::recorded(recording, &found.vm, found.applied.then_some(measured)),
         answer: answer(found),
         next: next(recording, found),
         notices: vec![
-            Notice::notes("Not tried", found.not_tried.iter().map(not_tried).collect()),
-            Notice::warnings(
-                found
-                    .ended
-                    .iter()
-                    .map(|why| format!("{}.", why.trim_end_matches('.')))
-                    .collect(),
-            ),
+            Notice::notes("Not tried", not_tried.collect()),
+            Notice::warnings(ended.collect()),
         ],
         sections: sections(found),
-        method: if found.applied {
-            method(found)
-        } else {
-            Vec::new()
-        },
+        method: only_if(found.applied, method(found)),
         origin,
         ..Report::default()
     }
@@ -55,42 +38,27 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
 /// Returns the changes that helped, with their gain; else the changes to try; or that there are none.
 fn answer(found: &TuneFindings) -> String {
     let name = vm::name(&found.vm);
-    let kept: Vec<&TuneRow> = found
+    let kept = found
         .candidates
         .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep)
-        .collect();
-    if found.candidates.is_empty() {
+        .filter(|row| row.verdict == TuneVerdict::Keep);
+    let kept: Vec<&TuneRow> = kept.collect();
+    let [first, others @ ..] = &found.candidates[..] else {
         return format!(
             "{name}: there is nothing to try while it runs: no cause was found that a live setting removes."
         );
-    }
+    };
     if !found.applied {
-        let first = &found.candidates[0].candidate;
-        let most = match first.ceiling {
-            0.0 => String::new(),
-            ceiling => format!(" (at most {} of the time)", percent(ceiling)),
-        };
-        let others = match found.candidates.len() - 1 {
-            0 => String::new(),
-            1 => ", and 1 other change".to_owned(),
-            more => format!(", and {more} other changes"),
-        };
-        return format!(
-            "{name}: to try: {}{most}{others}. Nothing was changed yet.",
-            first.change.action
-        );
+        return format!("{name}: to try: {}", to_try(&first.candidate, others.len()));
     }
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
-        return format!(
-            "{name}: {}; nothing is kept.",
-            none_helped(found.candidates.len())
-        );
+        let none_helped = none_helped(found.candidates.len());
+        return format!("{name}: {none_helped}; nothing is kept.");
     };
-    let actions: Vec<&str> = kept
+    let actions = kept
         .iter()
         .map(|row| &*row.candidate.change.action)
-        .collect();
+        .joined("; ");
     let state = match (found.is_on, kept.len() > 1) {
         (true, false) => "It was left on",
         (true, true) => "They were left on",
@@ -102,11 +70,23 @@ fn answer(found: &TuneFindings) -> String {
     let moved = moved.map_or(String::new(), |row| {
         format!(", {} → {}", value(row, row.before), value(row, row.after))
     });
+    let (gain, metric) = (gain(&total), &found.metric);
+    format!("{name} {gain}: {metric}{moved}. {actions}. {state}.")
+}
+
+/// "Unpin its vCPUs (at most 12 % of the time), and 2 other changes. Nothing was changed yet."
+fn to_try(first: &Candidate, others: usize) -> String {
+    let most = match first.ceiling {
+        0.0 => String::new(),
+        ceiling => format!(" (at most {} of the time)", percent(ceiling)),
+    };
+    let others = only_if(
+        others > 0,
+        format!(", and {}", counted(others as u64, "other change")),
+    );
     format!(
-        "{name} {}: {}{moved}. {}. {state}.",
-        gain(&total),
-        found.metric,
-        actions.join("; ")
+        "{}{most}{others}. Nothing was changed yet.",
+        first.change.action
     )
 }
 
@@ -156,22 +136,17 @@ fn next(recording: &Recording, found: &TuneFindings) -> Vec<String> {
 }
 
 fn not_tried(remedy: &vmtax_model::NotTried) -> String {
-    let line = if remedy.line.is_empty() {
-        String::new()
-    } else {
-        format!(": `{}`", remedy.line)
-    };
+    let line = only_if(!remedy.line.is_empty(), format!(": `{}`", remedy.line));
     format!("{}: {}{line}", remedy.action, remedy.why)
 }
 
 fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
-    let title = if found.applied {
-        "Changes"
-    } else {
-        "Changes to try"
+    let title = match found.applied {
+        true => "Changes",
+        false => "Changes to try",
     };
     let is_any = !found.candidates.is_empty();
-    let changes = is_any.then(|| Section::new(title, vec![Block::Table(changes(found))]));
+    let changes = is_any.then(|| Section::new(title, [changes(found)]));
     let moved = before_after("Without vs. with the kept changes", &found.moved);
     changes.into_iter().chain(moved).collect()
 }
@@ -179,12 +154,10 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
 fn changes(found: &TuneFindings) -> Table {
     let action = |row: &TuneRow| row.candidate.change.action.clone();
     let table = Table::of("Changes", &found.candidates)
-        .column(Column::words("change").broken(28, 16), |row| action(row))
-        .column(Column::figures("at most"), |row| {
-            match row.candidate.ceiling {
-                ceiling if ceiling > 0.0 => percent(ceiling),
-                _ => NONE.to_owned(),
-            }
+        .column(words("change").broken(28, 16), |row| action(row))
+        .column(figures("at most"), |row| match row.candidate.ceiling {
+            ceiling if ceiling > 0.0 => percent(ceiling),
+            _ => NONE.to_owned(),
         });
     let table = if found.applied {
         table.columns(measured(), |row| {
@@ -192,9 +165,7 @@ fn changes(found: &TuneFindings) -> Table {
             [screening, confirmation, result(row.verdict, None)]
         })
     } else {
-        table.column(Column::words("settings").broken(24, 16), |row| {
-            settings(row)
-        })
+        table.column(words("settings").broken(24, 16), |row| settings(row))
     };
     let meaning = if found.applied {
         "Time per operation with the change ÷ without it (for a rate, inverted): the median of the pairs' ratios, 95 % CI; below ×1 is \
@@ -204,19 +175,14 @@ fn changes(found: &TuneFindings) -> Table {
     };
     let why = |row: &TuneRow| Some(format!("{}: {}.", action(row), row.why.as_ref()?));
     let whys = found.candidates.iter().filter_map(why);
-    table
-        .done()
-        .notes([meaning.to_owned()].into_iter().chain(whys).collect())
+    let meaning = [meaning.to_owned()].into_iter();
+    table.done().notes(meaning.chain(whys).collect())
 }
 
 /// The columns of what was measured of a change.
 pub(super) fn measured() -> [Column; 3] {
-    let ratio = |name| Column::figures(name).broken(14, 12);
-    [
-        ratio("screening"),
-        ratio("confirmation"),
-        Column::words("result"),
-    ]
+    let ratio = |name| figures(name).broken(14, 12);
+    [ratio("screening"), ratio("confirmation"), words("result")]
 }
 
 /// The cells of both measurements of a change, each of so many pairs or rounds (`what`).
@@ -246,20 +212,15 @@ pub(super) fn result(verdict: TuneVerdict, words: Option<&str>) -> Cell {
 
 /// The settings and their new values; of many the first.
 fn settings(row: &TuneRow) -> String {
-    let all = &row.candidate.change.settings;
-    let one = all
-        .first()
-        .map_or_else(String::new, |value| match &value.setting {
-            LiveSetting::DiskLimits { .. } if value.value == "{}" => {
-                format!("{}: none", value.setting.label())
-            }
-            setting => format!("{}: {}", setting.label(), value.value),
-        });
-    if all.len() > 1 {
-        format!("{one}, and {} more", all.len() - 1)
-    } else {
-        one
-    }
+    let [first, others @ ..] = &row.candidate.change.settings[..] else {
+        return String::new();
+    };
+    let value = match &first.setting {
+        LiveSetting::DiskLimits { .. } if first.value == "{}" => "none",
+        _ => &first.value,
+    };
+    let more = only_if(!others.is_empty(), format!(", and {} more", others.len()));
+    format!("{}: {value}{more}", first.setting.label())
 }
 
 /// Figures without and with what is kept; `None` where there are none.
@@ -267,22 +228,21 @@ pub(super) fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Opt
     let of_comparison = |row: &BeforeAfter, text: fn(&Comparison) -> String| {
         row.comparison.as_ref().map_or(NONE.to_owned(), text)
     };
+    let note =
+        "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without.";
     let table = Table::of(title, rows)
-        .column(Column::words("metric"), |row| row.name.clone())
-        .column(Column::figures("without"), |row| value(row, row.before))
-        .column(Column::figures("with"), |row| value(row, row.after))
-        .column(Column::figures("ratio"), |row| {
+        .column(words("metric"), |row| row.name.clone())
+        .column(figures("without"), |row| value(row, row.before))
+        .column(figures("with"), |row| value(row, row.after))
+        .column(figures("ratio"), |row| {
             of_comparison(row, |found| number::ratio(found.ratio.median))
         })
-        .column(Column::figures("95 % CI").spare(2), |row| {
+        .column(figures("95 % CI").spare(2), |row| {
             of_comparison(row, |found| interval(&found.ratio))
         })
         .done()
-        .notes(vec![
-            "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without."
-                .to_owned(),
-        ]);
-    (!rows.is_empty()).then(|| Section::new(title, vec![Block::Table(table)]))
+        .notes(vec![note.to_owned()]);
+    (!rows.is_empty()).then(|| Section::new(title, [table]))
 }
 
 fn method(found: &TuneFindings) -> Vec<String> {
@@ -291,10 +251,8 @@ fn method(found: &TuneFindings) -> Vec<String> {
                sign test decides after 8, 11 and 15 pairs; a change that is 5 % slower in each of its first three pairs is reverted. Changes that help are \
                measured again, with the other helpful changes on, and then all kept changes vs. none: the reported gain comes from these pairs only, \
                to avoid selection bias.";
-    let causes = found
-        .candidates
-        .iter()
-        .map(|row| format!("{}: {}", row.candidate.change.action, row.candidate.finding));
+    let causes = found.candidates.iter().map(|row| &row.candidate);
+    let causes = causes.map(|one| format!("{}: {}", one.change.action, one.finding));
     [how.to_owned()].into_iter().chain(causes).collect()
 }
 
@@ -304,33 +262,24 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
     let TuneStep::Pair(plan) = step else {
         return None;
     };
-    let last = records.iter().rev().find_map(|record| {
-        if let TuneRecord::Pair { plan, .. } = record {
-            Some(plan)
-        } else {
-            None
-        }
+    let last = records.iter().rev().find_map(|record| match record {
+        TuneRecord::Pair { plan, .. } => Some(plan),
+        _ => None,
     });
     if last.is_some_and(|last| last.phase == plan.phase && last.changed == plan.changed) {
         return None;
     }
-    let action = |number: &usize| {
-        spec.candidates
-            .get(*number)
-            .map(|candidate| &*candidate.change.action)
-    };
-    let actions = plan
-        .changed
-        .iter()
-        .filter_map(action)
-        .collect::<Vec<_>>()
-        .join("; ");
+    let action = |number: &usize| Some(spec.candidates.get(*number)?.change.action.as_str());
+    let actions = plan.changed.iter().filter_map(action).joined("; ");
+
     let number = plan.changed.first().map_or(1, |first| first + 1);
     Some(match plan.phase {
-        TunePhase::Screening => format!(
-            "change {number} of {}: {actions}: measured with and without, up to 15 pairs",
-            spec.candidates.len()
-        ),
+        TunePhase::Screening => {
+            let all = spec.candidates.len();
+            format!(
+                "change {number} of {all}: {actions}: measured with and without, up to 15 pairs"
+            )
+        }
         TunePhase::Confirmation => format!("it helped; measured again: {actions}"),
         TunePhase::Total => format!("all kept changes vs. none: {actions}"),
     })
@@ -340,7 +289,7 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
 mod tests {
     use super::*;
     use vmtax_model::{
-        Candidate, ChangeCost, Estimate, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
+        ChangeCost, Estimate, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
     };
 
     fn row(action: &str, verdict: TuneVerdict) -> TuneRow {

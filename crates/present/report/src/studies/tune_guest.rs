@@ -3,45 +3,35 @@
 use super::tune::{
     before_after, gain, measured, none_helped, ratios, result, value as guard_value,
 };
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{NONE, counted, duration, percent, value};
-use crate::text::when;
+use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep, Plan,
-    SecondScreening, TrialRecord, TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
+    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep,
+    Plan, SecondScreening, TrialRecord, TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
 /// Makes the report of a tuning run with test guests.
 pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Report<'a> {
     let plan = &recording.plan;
-    let rounds = format!(
-        "{} of fresh guests in random order, {}, {}",
+    let (rounds, boots) = (
         counted(found.rounds.into(), "round"),
         counted(found.boots.into(), "boot"),
-        duration(found.seconds)
     );
-    let mut warnings: Vec<Warning> = Vec::new();
-    for warning in recording.trials.iter().flat_map(|trial| &trial.warnings) {
-        vmtax_analysis::add_warning(&mut warnings, warning);
-    }
-    let ended = found
-        .ended
-        .iter()
-        .map(|why| format!("{}.", capitalized(why)));
-    let warnings = guards_that_cost(found)
-        .chain(ended)
-        .chain(view::warnings(recording, &warnings))
-        .collect();
+    let time = duration(found.seconds);
     let place = vec![
-        rounds,
+        format!("{rounds} of fresh guests in random order, {boots}, {time}"),
         view::guests_in_short(plan),
         workload(recording),
         from(found),
-        when(&recording.manifest.started),
+        view::began(recording),
     ];
+    let not_copied = found.like.iter().flat_map(|like| like.not_twinned.clone());
+    let not_tried = found.not_tried.iter();
+    let not_tried = not_tried.map(|one| format!("{}: {}.", one.action, one.why));
     Report {
         study: "compare",
         title: "Tuning of a guest".to_owned(),
@@ -50,23 +40,9 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
         next: next(recording, found),
         notices: vec![
             Notice::notes("Differences from the fio job", found.job_notes.clone()),
-            Notice::notes(
-                "Not copied from the VM",
-                found
-                    .like
-                    .iter()
-                    .flat_map(|like| like.not_twinned.clone())
-                    .collect(),
-            ),
-            Notice::notes(
-                "Not tried",
-                found
-                    .not_tried
-                    .iter()
-                    .map(|one| format!("{}: {}.", one.action, one.why))
-                    .collect(),
-            ),
-            Notice::warnings(warnings),
+            Notice::notes("Not copied from the VM", not_copied.collect()),
+            Notice::notes("Not tried", not_tried.collect()),
+            Notice::warnings(warnings(recording, found)),
         ],
         sections: sections(recording, found),
         method: method(recording),
@@ -75,92 +51,84 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
     }
 }
 
+/// Returns the figures that got worse, why the run ended early, and the warnings of all trials.
+fn warnings(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
+    let mut of_trials: Vec<Warning> = Vec::new();
+    for warning in recording.trials.iter().flat_map(|trial| &trial.warnings) {
+        vmtax_analysis::add_warning(&mut of_trials, warning);
+    }
+    let ended = found
+        .ended
+        .iter()
+        .map(|why| format!("{}.", capitalized(why)));
+    let all = guards_that_cost(found).chain(ended);
+    all.chain(view::warnings(recording, &of_trials)).collect()
+}
+
 fn workload(recording: &Recording) -> String {
-    let command = recording
-        .plan
-        .command()
-        .map(|command| shell_line(&command.argv));
+    let command = recording.plan.command();
+    let command = command.map(|command| shell_line(&command.argv));
     command.unwrap_or_else(|| view::layers::workload(recording))
 }
 
 /// The settings with which it began.
 fn from(found: &GuestTuneFindings) -> String {
     let share = |key: &str| key == "share" || key.starts_with("share.");
-    let settings = found
-        .baseline
-        .iter()
-        .filter(|(key, _)| !share(key))
-        .map(|(key, value)| format!("{key}={value}"));
+    let settings = found.baseline.iter().filter(|(key, _)| !share(key));
+    let settings = settings.map(|(key, value)| format!("{key}={value}"));
     let like = found.like.as_ref().map_or(String::new(), |like| {
         format!("twin of {}, disk {}, ", like.source, like.disk)
     });
-    format!("{like}baseline {}", settings.collect::<Vec<_>>().join(", "))
+    format!("{like}baseline {}", settings.joined(", "))
 }
 
 /// Returns the changes that are kept, with the total gain and the gain of each; or that there are none.
 pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     let what = workload(recording);
-    let kept: Vec<&GuestTuneRow> = found
+    let kept = found
         .candidates
         .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep)
-        .collect();
+        .filter(|row| row.verdict == TuneVerdict::Keep);
+    let kept: Vec<&GuestTuneRow> = kept.collect();
     let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
-        let measured = found
-            .candidates
-            .iter()
-            .filter(|row| row.screening.is_some())
-            .count();
-        let bound = found.at_most.map_or(String::new(), |most| {
-            format!(
-                " (at most {} of the time, of those that were measured to the end)",
-                percent(most.max(0.0))
-            )
-        });
-        let why = match measured {
-            0 => "no change was measured".to_owned(),
-            several => none_helped(several),
-        };
-        return format!("{what}: {why}{bound}; nothing is kept.");
+        return format!("{what}: {}; nothing is kept.", none_kept(found));
     };
-    let figures = found
-        .before
-        .zip(found.after)
-        .map_or(String::new(), |(before, after)| {
-            let unit = found.metric.unit();
-            format!(
-                ": {} {} → {} (medians)",
-                found.metric.label(),
-                value(unit, before),
-                value(unit, after)
-            )
-        });
+    let medians = found.before.zip(found.after);
+    let figures = medians.map_or(String::new(), |(before, after)| {
+        let [before, after] = [before, after].map(|median| value(found.metric.unit(), median));
+        format!(": {} {before} → {after} (medians)", found.metric.label())
+    });
     // A limit that is removed is named "without …".
     let names = kept.iter().map(|row| row.candidate.name.as_str());
     let (without, with): (Vec<&str>, Vec<&str>) =
         names.partition(|name| name.starts_with("without "));
     let with = (!with.is_empty()).then(|| format!("with {}", with.join(", ")));
-    let changes: Vec<String> = with
-        .into_iter()
-        .chain(without.into_iter().map(str::to_owned))
-        .collect();
+    let without = without.into_iter().map(str::to_owned);
+    let changes = capitalized(&with.into_iter().chain(without).joined(" and "));
     let share = |row: &&GuestTuneRow| {
-        Some(format!(
-            "{} {}",
-            row.candidate.name,
-            gain(&row.confirmation?)
-        ))
+        let gain = gain(&row.confirmation?);
+        Some(format!("{} {gain}", row.candidate.name))
     };
-    let shares: Vec<String> = kept.iter().filter_map(share).collect();
-    let shares = match kept.len() {
-        1 => String::new(),
-        _ => format!(" Each beside the others: {}.", shares.join("; ")),
+    let shares = kept.iter().filter_map(share).joined("; ");
+    let shares = only_if(
+        kept.len() > 1,
+        format!(" Each beside the others: {shares}."),
+    );
+    format!("{changes}, {what} {}{figures}.{shares}", gain(&total))
+}
+
+/// That no change is kept: how many were measured, and how much the others may bring.
+fn none_kept(found: &GuestTuneFindings) -> String {
+    let candidates = found.candidates.iter();
+    let why = match candidates.filter(|row| row.screening.is_some()).count() {
+        0 => "no change was measured".to_owned(),
+        several => none_helped(several),
     };
-    format!(
-        "{}, {what} {}{figures}.{shares}",
-        capitalized(&changes.join(" and ")),
-        gain(&total)
-    )
+    let bound = found.at_most.map_or(String::new(), |most| {
+        let most = percent(most.max(0.0));
+        format!(" (at most {most} of the time, of those that were measured to the end)")
+    });
+    why + &bound
 }
 
 /// A sentence's beginning; names of settings stay as they are.
@@ -177,93 +145,81 @@ fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
     if found.total.is_none() {
         return Vec::new();
     }
-    let file = |name: &str| {
-        recording
-            .folder
-            .join("tuned")
-            .join(name)
-            .display()
-            .to_string()
-    };
     let like = found.like.as_ref();
     if let Some((like, xml)) = like.and_then(|like| Some((like, like.domain_xml.as_deref()?))) {
-        let line = |words: &[&str]| {
-            shell_line(
-                &words
-                    .iter()
-                    .map(|word| (*word).to_owned())
-                    .collect::<Vec<_>>(),
-            )
-        };
-        let (diff, tuned, undo) = (file("domain.diff"), file("domain.xml"), file("undo.xml"));
-        let cat = line(&["cat", &diff]);
-        let define = |file: &str| line(&["virsh", "define", file]);
-        let started = "then shut the domain down and start it";
-        // Its secrets are not in the XML that was read, and would be gone after `virsh define`.
-        if ["<graphics", "<cookie"]
-            .iter()
-            .any(|element| xml.contains(element))
-        {
-            let name = like.domain_name.as_deref().unwrap_or("DOMAIN");
-            let (tuned, undo) = (format!("./{name}.tuned.xml"), format!("./{name}.undo.xml"));
-            return vec![
-                cat,
-                format!(
-                    "{} >{}",
-                    line(&["virsh", "dumpxml", "--inactive", "--security-info", name]),
-                    line(&[&undo])
-                ),
-                format!(
-                    "{} && {}  # {started}",
-                    line(&["patch", "-o", &tuned, &undo, &diff]),
-                    define(&tuned)
-                ),
-                format!("{}  # undo", define(&undo)),
-            ];
-        }
+        return for_domain(recording, like.domain_name.as_deref(), xml);
+    }
+    let of_disk = only_if(
+        found.changes_disk(),
+        vec!["qemu.args", "libvirt.xml", "UNDO.md"],
+    );
+    let of_guest = found.changes_guest().then_some("guest.md");
+    let files = of_disk.into_iter().chain(of_guest);
+    let files = files.map(|name| tuned_file(recording, name));
+    let words: Vec<String> = ["cat".to_owned()].into_iter().chain(files).collect();
+    vec![shell_line(&words)]
+}
+
+/// A file of what is kept, in the recording.
+fn tuned_file(recording: &Recording, name: &str) -> String {
+    let file = recording.folder.join("tuned").join(name);
+    file.display().to_string()
+}
+
+/// Returns the commands that change a libvirt domain with this XML to what is kept, and the one that undoes it.
+fn for_domain(recording: &Recording, name: Option<&str>, xml: &str) -> Vec<String> {
+    let line =
+        |words: &[&str]| shell_line(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let [diff, tuned, undo] =
+        ["domain.diff", "domain.xml", "undo.xml"].map(|name| tuned_file(recording, name));
+    let cat = line(&["cat", &diff]);
+    let define = |file: &str| line(&["virsh", "define", file]);
+    let started = "then shut the domain down and start it";
+    // Its secrets are not in the XML that was read, and would be gone after `virsh define`.
+    if !["<graphics", "<cookie"]
+        .iter()
+        .any(|element| xml.contains(element))
+    {
         return vec![
             cat,
             format!("{}  # {started}", define(&tuned)),
             format!("{}  # undo", define(&undo)),
         ];
     }
-    let of_disk = if found.changes_disk() {
-        vec!["qemu.args", "libvirt.xml", "UNDO.md"]
-    } else {
-        Vec::new()
-    };
-    let of_guest = found.changes_guest().then_some("guest.md");
-    let files = of_disk.into_iter().chain(of_guest).map(file);
-    vec![shell_line(
-        &["cat".to_owned()]
-            .into_iter()
-            .chain(files)
-            .collect::<Vec<_>>(),
-    )]
+    let name = name.unwrap_or("DOMAIN");
+    let (tuned, undo) = (format!("./{name}.tuned.xml"), format!("./{name}.undo.xml"));
+    let dump = line(&["virsh", "dumpxml", "--inactive", "--security-info", name]);
+    let patch = line(&["patch", "-o", &tuned, &undo, &diff]);
+    vec![
+        cat,
+        format!("{dump} >{}", line(&[&undo])),
+        format!("{patch} && {}  # {started}", define(&tuned)),
+        format!("{}  # undo", define(&undo)),
+    ]
 }
 
 /// Figures besides the one that decides that are shown to be worse with what is kept.
 fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> + '_ {
-    let worse = found.guards.iter().filter(|row| {
-        row.comparison
-            .is_some_and(|one| one.verdict == Verdict::Slower)
-    });
+    let is_worse = |cost: Comparison| cost.verdict == Verdict::Slower;
+    let worse = found
+        .guards
+        .iter()
+        .filter(move |row| row.comparison.is_some_and(is_worse));
     worse.map(|row| {
+        let [before, after] = [row.before, row.after].map(|median| guard_value(row, median));
         format!(
-            "What is kept costs elsewhere: {}, {} → {}.",
-            row.name,
-            guard_value(row, row.before),
-            guard_value(row, row.after)
+            "What is kept costs elsewhere: {}, {before} → {after}.",
+            row.name
         )
     })
 }
 
 fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<Section<'a>> {
-    let mut all = vec![Section::new("Changes", vec![Block::Table(changes(found))])];
+    let mut all = vec![Section::new("Changes", [changes(found)])];
     all.extend(before_after("Baseline vs. kept changes", &found.guards));
     all.push(Section::detail(
         "What is published of these changes",
-        vec![Block::Table(published(found))],
+        [published(found)],
     ));
     all.extend(view::facts(recording, &[]));
     all
@@ -284,7 +240,7 @@ fn changes(found: &GuestTuneFindings) -> Table {
     };
     notes.extend(found.candidates.iter().filter_map(why));
     Table::of("Changes", &found.candidates)
-        .column(Column::words("change").broken(28, 16), |row| {
+        .column(words("change").broken(28, 16), |row| {
             row.candidate.name.clone()
         })
         .columns(measured(), |row| {
@@ -302,22 +258,21 @@ fn changes(found: &GuestTuneFindings) -> Table {
 fn screened_beside(found: &GuestTuneFindings) -> Vec<String> {
     let mut beside: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in &found.candidates {
-        row.beside
-            .iter()
-            .for_each(|others| beside.entry(others).or_default().push(&row.candidate.name));
+        if let Some(others) = &row.beside {
+            beside.entry(others).or_default().push(&row.candidate.name);
+        }
     }
-    beside
-        .into_iter()
-        .map(|(others, names)| format!("Screened on top of {others}: {}.", names.join(", ")))
-        .collect()
+    let line = |(others, names): (&str, Vec<&str>)| {
+        format!("Screened on top of {others}: {}.", names.join(", "))
+    };
+    beside.into_iter().map(line).collect()
 }
 
 /// Returns the number of changes in the second screening, and those that were kept.
 fn second_screening(second: &SecondScreening) -> String {
-    let kept = if second.kept.is_empty() {
-        "nothing".to_owned()
-    } else {
-        second.kept.join(", ")
+    let kept = match &second.kept[..] {
+        [] => "nothing".to_owned(),
+        kept => kept.join(", "),
     };
     format!(
         "Second screening, on top of {}, which may have masked other changes: {} in {}; kept of these: {kept}.",
@@ -328,25 +283,18 @@ fn second_screening(second: &SecondScreening) -> String {
 }
 
 fn published(found: &GuestTuneFindings) -> Table {
-    let or_none = |text: &str| {
-        if text.is_empty() {
-            NONE.to_owned()
-        } else {
-            text.to_owned()
-        }
-    };
-    Table::of("What is published of these changes", &found.candidates)
-        .column(Column::words("change"), |row| row.candidate.name.clone())
-        .column(Column::words("applying it takes"), |row| {
-            row.candidate
-                .cost
-                .map_or(NONE.to_owned(), |cost| cost.to_string())
+    let or_none = |text: &str| if text.is_empty() { NONE } else { text }.to_owned();
+    let candidates = found.candidates.iter().map(|row| &row.candidate);
+    Table::of("What is published of these changes", candidates)
+        .column(words("change"), |one| one.name.clone())
+        .column(words("applying it takes"), |one| {
+            one.cost.map_or(NONE.to_owned(), |cost| cost.to_string())
         })
-        .column(Column::words("published").broken(40, 20), |row| {
-            or_none(&row.candidate.source)
+        .column(words("published").broken(40, 20), |one| {
+            or_none(&one.source)
         })
-        .column(Column::words("when it harms").broken(40, 20), |row| {
-            or_none(&row.candidate.trap)
+        .column(words("when it harms").broken(40, 20), |one| {
+            or_none(&one.trap)
         })
         .done()
 }
@@ -363,16 +311,10 @@ fn method(recording: &Recording) -> Vec<String> {
                from these last rounds only, to avoid selection bias.";
     let disk = "The test disk is 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; with a \
                 larger disk they may not be.";
-    let has_disk = recording
-        .plan
-        .workloads
-        .iter()
-        .any(|workload| workload.name == WorkloadName::Disk);
-    [Some(how), has_disk.then_some(disk)]
-        .into_iter()
-        .flatten()
-        .map(str::to_owned)
-        .collect()
+    let mut workloads = recording.plan.workloads.iter();
+    let has_disk = workloads.any(|workload| workload.name == WorkloadName::Disk);
+    let all = [Some(how), has_disk.then_some(disk)];
+    all.into_iter().flatten().map(str::to_owned).collect()
 }
 
 /// Returns a text about the part of the run that begins with a step, for the progress on a terminal.
@@ -386,44 +328,37 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
     Some(match step.phase {
         phase @ (GuestTunePhase::Screening | GuestTunePhase::SecondScreening) => {
             let open = counted(step.configurations.len() as u64 - 1, "change");
-            let against = if first.is_empty() {
-                "the baseline".to_owned()
-            } else {
-                spec.name(first)
+            let against = match &first[..] {
+                [] => "the baseline".to_owned(),
+                first => spec.name(first),
             };
             let screening = match phase {
-                GuestTunePhase::SecondScreening => {
-                    format!(
-                        "second screening: {open} once more against {against}, which may have masked them"
-                    )
-                }
+                GuestTunePhase::SecondScreening => format!(
+                    "second screening: {open} once more against {against}, which may have masked them"
+                ),
                 _ => format!("screening: {open} against {against}"),
             };
-            format!(
-                "{}{screening}, {boots} a round; {time}",
-                news(spec, &found, first)
-            )
+            let news = news(spec, &found, first);
+            format!("{news}{screening}, {boots} a round; {time}")
         }
         GuestTunePhase::Combination => {
-            let with = step.configurations.last()?;
-            let more: Vec<usize> = with
-                .iter()
-                .copied()
-                .filter(|number| !first.contains(number))
-                .collect();
-            format!(
-                "it helped: {}; does {} help beside it? {boots} a round; {time}",
-                spec.name(first),
-                spec.name(&more)
-            )
+            let more = added(step.configurations.last()?, first);
+            let [helped, more] = [&first[..], &more].map(|changes| spec.name(changes));
+            format!("it helped: {helped}; does {more} help beside it? {boots} a round; {time}")
         }
         GuestTunePhase::Confirmation => {
+            let kept = spec.name(first);
             format!(
-                "confirmation of {} against the baseline, on new boots: {boots} a round; {time}",
-                spec.name(first)
+                "confirmation of {kept} against the baseline, on new boots: {boots} a round; {time}"
             )
         }
     })
+}
+
+/// The changes of a configuration that are not in another.
+fn added(changes: &[usize], before: &[usize]) -> Vec<usize> {
+    let changes = changes.iter().copied();
+    changes.filter(|number| !before.contains(number)).collect()
 }
 
 /// Returns the result since the last part because of which changes are screened on top of `base`; empty if there is
@@ -433,26 +368,16 @@ fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> Stri
         return String::new();
     };
     let before = last.configurations.first().map_or(&[][..], Vec::as_slice);
-    let added: Vec<usize> = base
-        .iter()
-        .copied()
-        .filter(|number| !before.contains(number))
-        .collect();
+    let added = added(base, before);
     match (last.phase, found.total) {
         // Once, after its confirmation.
         (GuestTunePhase::Confirmation, Some(total)) => {
-            format!(
-                "confirmed: with {}, it {}. Next, beside it: ",
-                spec.name(base),
-                gain(&total)
-            )
+            let (kept, gain) = (spec.name(base), gain(&total));
+            format!("confirmed: with {kept}, it {gain}. Next, beside it: ")
         }
         (GuestTunePhase::Screening, _) if !before.is_empty() && !added.is_empty() => {
-            format!(
-                "it helped beside {}: {}. Next, beside all: ",
-                spec.name(before),
-                spec.name(&added)
-            )
+            let [before, added] = [before, &added].map(|changes| spec.name(changes));
+            format!("it helped beside {before}: {added}. Next, beside all: ")
         }
         _ => String::new(),
     }

@@ -3,8 +3,8 @@
 use super::profile::exits;
 use crate::engine::{Notice, Report};
 use crate::number::{count, nanoseconds, percent};
-use crate::text::when;
-use crate::view::{host, origin, vm};
+use crate::text::{Joined, only_if};
+use crate::view::{origin, vm};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use vmtax_model::{AddressSpace, ExitActivity, ExitCount, GuestExits, VmExits};
@@ -19,22 +19,11 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmExits) -> Report<'a> {
     Report {
         study: "profile",
         title: format!("VM exits of {}", vm::name(&found.vm)),
-        basis: [
-            vm::basis(&found.vm),
-            vec![when(&recording.manifest.started)],
-            host(recording),
-        ]
-        .concat(),
+        basis: vm::recorded(recording, &found.vm, None),
         answer: answer(found),
-        next: vec![
-            format!("{} --details", origin.command),
-            format!("vmtax profile --vm {}", found.vm.pid),
-        ],
+        next: vm::next(&origin, &found.vm),
         advice: found.exits.advice.clone(),
-        notices: vec![Notice::missing(
-            "Not observed",
-            vm::missing(found.missing.iter()),
-        )],
+        notices: vec![Notice::not_observed(vm::missing(found.missing.iter()))],
         sections: vec![exits::section(&found.exits)],
         method: exits::method(&found.exits),
         origin,
@@ -45,31 +34,24 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmExits) -> Report<'a> {
 /// Number of exits, time in which the vCPUs are halted and spin in them, and the time of the others.
 fn answer(found: &VmExits) -> String {
     let (name, exits) = (vm::name(&found.vm), &found.exits);
-    if let Some(why) =
-        vm::stopped(&found.vm, &name).filter(|_| exits.vcpus.iter().all(|vcpu| vcpu.count == 0))
-    {
+    let has_none = exits.vcpus.iter().all(|vcpu| vcpu.count == 0);
+    if let Some(why) = vm::stopped(&found.vm, &name).filter(|_| has_none) {
         return format!("No VM exits of {name} in {:.1} s: {why}.", exits.seconds);
     }
     if exits.reasons.is_empty() {
         let counted = exits.counters.get("exits").copied().unwrap_or(0);
-        let per_s = counted as f64 / exits.seconds.max(f64::MIN_POSITIVE);
-        return format!(
-            "{name} makes {} VM exits a second, by KVM's counters.",
-            count(per_s.round() as u64)
-        );
+        let per_s = rate(counted as f64 / exits.seconds.max(f64::MIN_POSITIVE));
+        return format!("{name} makes {per_s} VM exits a second, by KVM's counters.");
     }
-    let per_s: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
+    let per_s = rate(exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum());
     let device = dearest_device(exits).unwrap_or_default();
     let clauses: Vec<String> = idle(exits).into_iter().chain(cost(exits)).collect();
-    let times = if clauses.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", clauses.join("; "))
-    };
-    format!(
-        "{name} makes {} VM exits a second{times}.{device}",
-        count(per_s.round() as u64)
-    )
+    let times = only_if(!clauses.is_empty(), format!(": {}", clauses.join("; ")));
+    format!("{name} makes {per_s} VM exits a second{times}.{device}")
+}
+
+fn rate(per_s: f64) -> String {
+    count(per_s.round() as u64)
 }
 
 /// Time in which the guest does nothing, or waits for another of its vCPUs: "its vCPUs are halted 49 % of the time".
@@ -79,25 +61,22 @@ fn idle(exits: &GuestExits) -> Option<String> {
         let part = exits.part_of_time(ns);
         (part >= NAMED).then(|| format!("{verb} {}", percent(part)))
     };
-    let parts: Vec<String> = part("are halted", times.halted_ns)
-        .into_iter()
-        .chain(part("spin", times.spinning_ns))
-        .collect();
-    (!parts.is_empty()).then(|| format!("its vCPUs {} of the time", parts.join(" and ")))
+    let parts = [
+        part("are halted", times.halted_ns),
+        part("spin", times.spinning_ns),
+    ];
+    let parts = parts.into_iter().flatten().joined(" and ");
+    (!parts.is_empty()).then(|| format!("its vCPUs {parts} of the time"))
 }
 
 /// Time of the exits that KVM and QEMU handle: "other exits take 19 %, most of it msr (900/s, 12 µs each, 8.1 %)".
 fn cost(exits: &GuestExits) -> Option<String> {
-    let handled = || {
-        exits
-            .reasons
-            .iter()
-            .filter(|reason| reason.activity == ExitActivity::Handled)
-    };
-    let [all, timed] = [
-        handled().map(|r| r.exits.count).sum(),
-        handled().map(|r| r.exits.timed).sum::<u64>(),
-    ];
+    let handled = exits
+        .reasons
+        .iter()
+        .filter(|one| one.activity == ExitActivity::Handled);
+    let all: u64 = handled.clone().map(|one| one.exits.count).sum();
+    let timed: u64 = handled.clone().map(|one| one.exits.timed).sum();
     if timed == 0 {
         return None;
     }
@@ -109,25 +88,17 @@ fn cost(exits: &GuestExits) -> Option<String> {
         (false, true) => ("they take", " of its vCPUs' time"),
         (false, false) => ("those with a known time take", " of its vCPUs' time"),
     };
-    let most = handled().max_by(|a, b| a.exits.total_ns.total_cmp(&b.exits.total_ns));
-    let most = most
-        .filter(|reason| reason.exits.total_ns > 0.0)
-        .map_or(String::new(), |reason| {
-            let mean = reason
-                .exits
-                .mean_ns
-                .map_or(String::new(), |ns| format!(", {} each", nanoseconds(ns)));
-            let part = percent(exits.part_of_time(reason.exits.total_ns));
-            format!(
-                ", most of it {} ({}/s{mean}, {part})",
-                reason.reason,
-                count(reason.exits.per_s.round() as u64)
-            )
-        });
-    Some(format!(
-        "{which} {}{of}{most}",
-        percent(exits.part_of_time(exits.times().handled_ns))
-    ))
+    let part_of_time = |ns: f64| percent(exits.part_of_time(ns));
+    let most = handled.max_by(|a, b| a.exits.total_ns.total_cmp(&b.exits.total_ns));
+    let most = most.filter(|most| most.exits.total_ns > 0.0);
+    let most = most.map_or(String::new(), |most| {
+        let mean = most.exits.mean_ns;
+        let mean = mean.map_or(String::new(), |ns| format!(", {} each", nanoseconds(ns)));
+        let (per_s, part) = (rate(most.exits.per_s), part_of_time(most.exits.total_ns));
+        format!(", most of it {} ({per_s}/s{mean}, {part})", most.reason)
+    });
+    let whole = part_of_time(exits.times().handled_ns);
+    Some(format!("{which} {whole}{of}{most}"))
 }
 
 /// A sentence about the device whose accesses take most time; where none has a time, of the most accessed. An address whose device
@@ -149,26 +120,18 @@ fn dearest_device(exits: &GuestExits) -> Option<String> {
     }
     let most_of = |sum: &ExitCount| (sum.total_ns, sum.count as f64);
     let most = |a: &ExitCount, b: &ExitCount| {
-        most_of(a)
-            .partial_cmp(&most_of(b))
-            .unwrap_or(Ordering::Equal)
+        let order = most_of(a).partial_cmp(&most_of(b));
+        order.unwrap_or(Ordering::Equal)
     };
     let (name, sum) = devices.iter().max_by(|a, b| most(a.1, b.1))?;
-    let time = match sum.timed {
-        0 => String::new(),
-        _ => format!(
-            ", {} of the time",
-            percent(exits.part_of_time(sum.total_ns))
-        ),
+    let part = percent(exits.part_of_time(sum.total_ns));
+    let (what, time) = match sum.timed {
+        0 => ("is accessed most", String::new()),
+        _ => ("takes most", format!(", {part} of the time")),
     };
-    let what = if sum.timed == 0 {
-        "is accessed most"
-    } else {
-        "takes most"
-    };
+    let per_s = rate(sum.per_s);
     Some(format!(
-        " Of devices, {name} {what}: {} accesses a second{time}.",
-        count(sum.per_s.round() as u64)
+        " Of devices, {name} {what}: {per_s} accesses a second{time}."
     ))
 }
 

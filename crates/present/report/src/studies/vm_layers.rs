@@ -1,10 +1,11 @@
 //! `layers --vm`: where the time of a running VM's requests or packets goes, as its host sees them.
 
-use super::layers::{self, largest_layers, largest_states, words};
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
+use super::layers::{self, largest_layers, largest_states, sentences, unbroken};
+use super::profile::exits::per_s;
+use crate::engine::{Column, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds};
-use crate::text::when;
-use crate::view::{host, origin, vm};
+use crate::text::{Joined, grouped, only_if};
+use crate::view::{origin, vm};
 use vmtax_model::{
     DeviceClass, LayerColumn, Missing, RequestKind, Study, Summary, VmLayers, VmPackets,
     VmRequests, VmTraced,
@@ -16,44 +17,28 @@ use vmtax_recording::Recording;
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
     let is_net =
         matches!(&recording.plan.study, Study::VmLayers(vm) if vm.device == DeviceClass::Net);
-    let (title, traced, answer) = if is_net {
-        ("Packets", "packets", packets(found))
-    } else {
-        ("Block requests", "requests", requests(found))
+    let (title, traced, answer) = match is_net {
+        true => ("Packets", "packets", packets(found)),
+        false => ("Block requests", "requests", requests(found)),
     };
-    let (origin, name) = (origin(recording), vm::name(&found.vm));
-    let time = format!("traced for {:.1} s", found.seconds);
-    let ended = || {
-        format!(
-            "{name} ended after {:.1} s: the figures are of the {traced} until then.",
-            found.seconds
-        )
-    };
+    let (origin, name, seconds) = (origin(recording), vm::name(&found.vm), found.seconds);
+    let time = format!("traced for {seconds:.1} s");
+    let ended =
+        format!("{name} ended after {seconds:.1} s: the figures are of the {traced} until then.");
+    let has_columns = !found.layers.columns.is_empty();
     Report {
         study: "layers",
         title: format!("{title} of {name}, by layer and state"),
         answer,
         sections: sections(found),
-        basis: [
-            vm::basis(&found.vm),
-            vec![time, when(&recording.manifest.started)],
-            host(recording),
-        ]
-        .concat(),
-        next: vec![
-            format!("{} --details", origin.command),
-            format!("vmtax profile --vm {}", found.vm.pid),
-        ],
+        basis: vm::recorded(recording, &found.vm, Some(time)),
+        next: vm::next(&origin, &found.vm),
         advice: found.layers.advice.clone(),
         notices: vec![
-            Notice::missing("Not observed", vm::missing(missing(found))),
-            Notice::warnings(found.ended.then(ended).into_iter().collect()),
+            Notice::not_observed(vm::missing(missing(found))),
+            Notice::warnings(only_if(found.ended, vec![ended])),
         ],
-        method: if found.layers.columns.is_empty() {
-            Vec::new()
-        } else {
-            vec![found.layers.method.clone()]
-        },
+        method: only_if(has_columns, vec![found.layers.method.clone()]),
         origin,
         ..Report::default()
     }
@@ -61,10 +46,12 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
 
 /// Returns the data that could not be observed of the VM's requests.
 pub(super) fn missing(found: &VmLayers) -> impl Iterator<Item = &Missing> {
-    let columns = found.layers.columns.iter();
-    columns
-        .flat_map(|column| &column.missing)
-        .chain(&found.missing)
+    let of_columns = found
+        .layers
+        .columns
+        .iter()
+        .flat_map(|column| &column.missing);
+    of_columns.chain(&found.missing)
 }
 
 /// The answer about requests. That there is nothing to follow is one, too.
@@ -91,42 +78,31 @@ fn requests(found: &VmLayers) -> String {
     format!("No requests of {name} in {seconds:.1} s: {why}.")
 }
 
-fn time(ns: f64) -> String {
-    nanoseconds(ns).replace(' ', "\u{a0}")
-}
-
 /// "Of this 75 % is service time. Largest layer: device (35 %)."
 fn of_this(column: &LayerColumn) -> String {
-    format!(
-        "Of this {}. {}",
-        largest_states(column),
-        largest_layers(column)
-    )
+    let (states, layers) = (largest_states(column), largest_layers(column));
+    format!("Of this {states}. {layers}")
 }
 
 /// "A read of vda takes 412 µs on the host (GAVG, mean): 250 µs at the device (DAVG), 162 µs above it (KAVG). …".
 fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     let (disk, kind) = (&requests.disk, requests.traced.kind);
     if requests.traced.followed == 0 {
-        return format!(
-            "None of {} to {disk} could be followed: below is why.",
-            kind.label()
-        );
+        let requests = kind.label();
+        return format!("None of {requests} to {disk} could be followed: below is why.");
     }
     let parts = match (&requests.kavg, &requests.davg) {
-        (Some(k), Some(d)) => format!(
-            ": {} at the host's device (DAVG) and {} above it (KAVG)",
-            time(d.mean_ns),
-            time(k.mean_ns)
-        ),
+        (Some(k), Some(d)) => {
+            let [davg, kavg] = [d, k].map(|average| unbroken(average.mean_ns));
+            format!(": {davg} at the host's device (DAVG) and {kavg} above it (KAVG)")
+        }
         // Where only the guest's trace shows them, the host's device does not.
         _ if !column.from_host => String::new(),
         _ => "; its time at the host's device is not observed".to_owned(),
     };
-    let scope = if column.from_host {
-        "on the host (GAVG, mean)"
-    } else {
-        "from the guest's block layer on (GAVG, mean)"
+    let scope = match column.from_host {
+        true => "on the host (GAVG, mean)",
+        false => "from the guest's block layer on (GAVG, mean)",
     };
     let one = match kind {
         RequestKind::Read => "A read",
@@ -135,11 +111,8 @@ fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
         RequestKind::Discard => "A discard",
         RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
     };
-    let gavg = time(requests.gavg.mean_ns);
-    format!(
-        "{one} of {disk} takes {gavg} {scope}{parts}. {}",
-        of_this(column)
-    )
+    let (gavg, of_this) = (unbroken(requests.gavg.mean_ns), of_this(column));
+    format!("{one} of {disk} takes {gavg} {scope}{parts}. {of_this}")
 }
 
 /// The answer about packets: a sentence or two for each direction of the card with most packet time.
@@ -153,27 +126,23 @@ fn packets(found: &VmLayers) -> String {
     let of_card = all.filter(|(packets, _)| packets.tap == first.tap);
     of_card
         .map(|(packets, column)| direction(packets, column))
-        .collect::<Vec<_>>()
-        .join(" ")
+        .joined(" ")
 }
 
 /// "A packet that the guest sends takes 62 µs on the host, from the doorbell to the host's stack (vnet0, mean). Of this …".
 fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
     let (tap, kind) = (&packets.tap, packets.traced.kind);
     if packets.traced.followed == 0 {
-        return format!(
-            "None of the {} of {tap} could be followed: below is why.",
-            kind.label()
-        );
+        let packets = kind.label();
+        return format!("None of the {packets} of {tap} could be followed: below is why.");
     }
     let (verb, way) = match kind {
         RequestKind::Transmit => ("sends", "from the doorbell to the host's stack"),
         _ => ("receives", "from its stack to the interrupt"),
     };
+    let (time, of_this) = (unbroken(packets.time.mean_ns), of_this(column));
     format!(
-        "A packet that the guest {verb} takes {} on the host, {way} ({tap}, mean). {}",
-        time(packets.time.mean_ns),
-        of_this(column)
+        "A packet that the guest {verb} takes {time} on the host, {way} ({tap}, mean). {of_this}"
     )
 }
 
@@ -185,15 +154,15 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
         true => (DeviceClass::Disk, latencies(found), "requests"),
         false => (DeviceClass::Net, packet_latencies(found), "packets"),
     };
-    let mut all = vec![Section::new(table.label.clone(), vec![Block::Table(table)])];
-    let requests = found.requests.iter();
-    let requests = requests.map(|requests| (&requests.traced, &[][..]));
-    let packets = found.packets.iter();
-    let packets = packets.map(|packets| (&packets.traced, &*packets.batching));
+    let mut all = vec![Section::new(table.label.clone(), [table])];
+    let requests = found.requests.iter().map(|one| (&one.traced, &[][..]));
+    let packets = found
+        .packets
+        .iter()
+        .map(|one| (&one.traced, &*one.batching));
     let traced = requests.chain(packets).zip(&found.layers.columns);
     let quality = traced.map(|((traced, batching), column)| {
-        let batches = words::batches(batching);
-        quality(traced, column) + &batches
+        quality(traced, column) + &sentences::batches(batching)
     });
     let untraced = format!("a running VM has no untraced run of the same {what}");
     all.extend(layers::of_runs(&found.layers, class, quality, &untraced));
@@ -202,41 +171,36 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
 
 /// Returns the number of requests followed, by which thread, and the accuracy.
 fn quality(traced: &VmTraced, column: &LayerColumn) -> String {
-    let thread = match &*traced.thread {
-        "" => String::new(),
-        thread => format!(" ({thread})"),
-    };
-    let clock = if column.from_host {
-        String::new()
-    } else {
-        format!(" Clock error: {}.", words::clock(column))
-    };
-    let matched = words::matched(column, 1);
+    let thread = only_if(!traced.thread.is_empty(), format!(" ({})", traced.thread));
+    let clock = only_if(
+        !column.from_host,
+        format!(" Clock error: {}.", sentences::clock(column)),
+    );
+    let matched = sentences::matched(column, 1);
     format!("{}{thread}: {matched}.{clock}", column.variant)
 }
 
 /// The columns of an average.
 fn heads(name: &str) -> [Column; 3] {
     [
-        Column::figures(format!("{name} mean").trim_start()),
-        Column::figures("p50").spare(2),
-        Column::figures("p99").spare(1),
+        figures(format!("{name} mean").trim_start()),
+        figures("p50").spare(2),
+        figures("p99").spare(1),
     ]
 }
 
 fn times(average: Option<&Summary>) -> [String; 3] {
-    average.map_or([NONE; 3].map(str::to_owned), |a| {
-        [a.mean_ns, a.p50_ns, a.p99_ns].map(nanoseconds)
-    })
+    let times = |one: &Summary| [one.mean_ns, one.p50_ns, one.p99_ns].map(nanoseconds);
+    average.map_or([NONE; 3].map(str::to_owned), times)
 }
 
 /// The short form: a line for each disk and kind.
 pub(super) fn latencies(found: &VmLayers) -> Table {
     Table::of("Latency by disk", &found.requests)
-        .column(Column::words("disk").broken(16, 8), |row| row.disk.clone())
-        .column(Column::words("requests"), |row| row.traced.kind.label())
-        .column(Column::figures("per s"), |row| rate(row.traced.per_s))
-        .column(Column::figures("in flight").spare(3), |row| {
+        .column(words("disk").broken(16, 8), |row| row.disk.clone())
+        .column(words("requests"), |row| row.traced.kind.label())
+        .column(figures("per s"), |row| per_s(row.traced.per_s))
+        .column(figures("in flight").spare(3), |row| {
             format!("{:.2}", row.in_flight)
         })
         .columns(heads("GAVG"), |row| times(Some(&row.gavg)))
@@ -253,62 +217,44 @@ fn packet_latencies(found: &VmLayers) -> Table {
          The guest's own part is outside.";
     let idle = idle(found, "tap", "packets");
     Table::of("Latency by tap", &found.packets)
-        .column(Column::words("tap").broken(16, 8), |row| row.tap.clone())
-        .column(Column::words(""), |row| row.traced.kind.label())
-        .column(Column::figures("packets"), |row| {
-            count(row.traced.count.number())
-        })
-        .column(Column::figures("per s"), |row| rate(row.traced.per_s))
+        .column(words("tap").broken(16, 8), |row| row.tap.clone())
+        .column(words(""), |row| row.traced.kind.label())
+        .column(figures("packets"), |row| count(row.traced.count.number()))
+        .column(figures("per s"), |row| per_s(row.traced.per_s))
         .columns(heads(""), |row| times(Some(&row.time)))
         .done()
         .notes([note.to_owned()].into_iter().chain(idle).collect())
 }
 
-fn rate(per_s: f64) -> String {
-    if per_s < 10.0 {
-        format!("{per_s:.1}")
-    } else {
-        count(per_s.round() as u64)
-    }
-}
-
 /// Returns the meaning of the columns, a description of the disks, and the disks that were not used.
 fn notes(found: &VmLayers) -> Vec<String> {
     let main = found.layers.columns.first();
+    let has_davg = found
+        .requests
+        .iter()
+        .any(|requests| requests.davg.is_some());
     let scope = if main.is_none_or(|column| column.from_host) {
         "GAVG = KAVG + DAVG: from the guest's kick to the interrupt's delivery, as far as they are seen; DAVG the part at the host's device, KAVG the rest: \
          notification, QEMU, host kernel, interrupt. The guest's own part is outside."
-    } else if found
-        .requests
-        .iter()
-        .any(|requests| requests.davg.is_some())
-    {
+    } else if has_davg {
         "GAVG = KAVG + DAVG: from the guest's block layer taking a request to its completion there; DAVG the part at the host's \
          device, KAVG the rest: guest kernel, notification, QEMU, host kernel, interrupt."
     } else {
         "GAVG: from the guest's block layer taking a request to its completion there."
     };
-    let mut notes = vec![scope.to_owned()];
-    let mut disks: Vec<&VmRequests> = Vec::new();
-    for requests in &found.requests {
-        if !disks.iter().any(|known| known.disk == requests.disk) {
-            disks.push(requests);
-        }
-    }
-    let named = disks.into_iter().filter_map(|requests| {
-        let format = requests
-            .format
-            .as_ref()
-            .map_or(String::new(), |format| format!(" ({format})"));
-        Some(format!(
-            "{}: {}{format}.",
-            requests.disk,
-            requests.file.as_ref()?
-        ))
+    let disks = grouped(
+        found
+            .requests
+            .iter()
+            .map(|requests| (&requests.disk, requests)),
+    );
+    let named = disks.into_iter().filter_map(|(disk, requests)| {
+        let (file, format) = (requests[0].file.as_ref()?, requests[0].format.as_ref());
+        let format = format.map_or(String::new(), |format| format!(" ({format})"));
+        Some(format!("{disk}: {file}{format}."))
     });
-    notes.extend(named);
-    notes.extend(idle(found, "disk", "requests"));
-    notes
+    let all = [scope.to_owned()].into_iter().chain(named);
+    all.chain(idle(found, "disk", "requests")).collect()
 }
 
 /// Returns the devices that were not used.

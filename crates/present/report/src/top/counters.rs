@@ -1,92 +1,12 @@
 //! The counters of a VM, an entry each: its column in `vmtax top`, its field of CSV, its metric for Prometheus, its row in
 //! docs/top.md. Columns have esxtop's names where it has one.
 
-use super::reason;
-use super::unit::CounterUnit;
-use vmtax_model::{DiskCounters, NicCounters, Role, RunState, VmCounters, VmFacts, VmRates};
-
-/// A counter of each VM.
-pub struct VmCounter {
-    /// Head of its column; empty for a counter without one.
-    pub column: &'static str,
-    /// Description, a noun phrase.
-    pub what: &'static str,
-    /// Source of the value, limits of it, and the value that is much; empty without a column.
-    pub explanation: &'static str,
-    /// Name in esxtop, or of the nearest there.
-    pub esxtop: &'static str,
-    /// Condition for a value that not every VM meets.
-    pub needs: &'static str,
-    /// The step from which on its column is left out where there is little room; 0: never.
-    pub spare: u8,
-    /// The unit of its values.
-    pub unit: CounterUnit,
-    /// Name in CSV, which ends with the unit.
-    pub csv: &'static str,
-    /// Reads the value, by which rows are sorted, the largest first; `None` where it is not known.
-    pub value: fn(&VmRates) -> Option<f64>,
-    /// The reason for "–" in its column at a level.
-    pub unknown: fn(&VmRates, u8) -> String,
-    /// Metric for Prometheus with the sums of which `value` is a rate or a mean; `None` where another entry has it.
-    pub metric: Option<Metric>,
-}
-
-/// A metric for Prometheus: names end with their unit, as OpenMetrics has it.
-pub struct Metric {
-    /// Name without the `_total` of a counter: [`Metric::sample_name`].
-    pub name: &'static str,
-    /// `counter`, which grows, or `gauge`.
-    pub kind: &'static str,
-    /// Description, a sentence.
-    pub help: &'static str,
-    /// Reads the samples of a VM; none where it is not known.
-    pub samples: fn(&VmFacts, &VmCounters) -> Vec<(Labels, f64)>,
-}
-
-impl Metric {
-    /// Returns the name of its samples.
-    pub(super) fn sample_name(&self) -> String {
-        match self.kind {
-            "counter" => format!("{}_total", self.name),
-            _ => self.name.to_owned(),
-        }
-    }
-}
-
-/// Labels of a sample beside those of its VM.
-pub(super) type Labels = Vec<(&'static str, String)>;
-
-/// A counter of a VM that every VM has, without a column and a metric.
-const BASE: VmCounter = VmCounter {
-    column: "",
-    what: "",
-    explanation: "",
-    esxtop: "",
-    needs: "",
-    spare: 0,
-    unit: CounterUnit::Count,
-    csv: "",
-    value: |_| None,
-    unknown: reason::never,
-    metric: None,
+use super::counter::{self, BASE, CounterUnit, Labels, Metric, VmCounter};
+use std::collections::BTreeMap;
+use vmtax_model::{
+    DiskCounters, DiskRates, NicCounters, RequestCounters, Role, RunState, ThreadCounters,
+    VmCounters, VmRates,
 };
-
-impl VmCounter {
-    /// Returns the text of its cell; "–" where the value is not known.
-    pub fn text(&self, vm: &VmRates) -> String {
-        self.unit.text((self.value)(vm))
-    }
-
-    /// Returns the value with its unit's sign; `None` where it is not known.
-    pub fn with_sign(&self, vm: &VmRates) -> Option<String> {
-        let value = (self.value)(vm)?;
-        Some(format!(
-            "{}{}",
-            self.unit.text(Some(value)),
-            self.unit.sign()
-        ))
-    }
-}
 
 /// The counters that have a column, from left to right: between the VM's name, which comes first, and the busiest thread.
 pub fn top_columns() -> impl Iterator<Item = &'static VmCounter> + Clone {
@@ -99,22 +19,13 @@ pub fn top_columns() -> impl Iterator<Item = &'static VmCounter> + Clone {
 pub const VM_COUNTERS: &[VmCounter] = &[
     VmCounter {
         what: "guest running (1) or stopped (0)",
-        unit: CounterUnit::Count,
         csv: "running",
-        value: |vm| {
-            let state = vm.state.as_ref()?;
-            Some(f64::from(u8::from(*state == RunState::Running)))
-        },
+        value: |vm| Some(runs(vm.state.as_ref()?)),
         metric: Some(Metric {
             name: "vmtax_vm_running",
             kind: "gauge",
             help: "1 where the guest runs, 0 where its vCPUs are stopped.",
-            samples: |_, vm| {
-                vm.state
-                    .iter()
-                    .map(|state| one(f64::from(u8::from(*state == RunState::Running))))
-                    .collect()
-            },
+            samples: |_, vm| vm.state.iter().map(|state| one(runs(state))).collect(),
         }),
         ..BASE
     },
@@ -122,7 +33,6 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         column: "vCPU",
         what: "vCPUs of the guest",
         explanation: "The vCPUs with which QEMU was started (-smp).",
-        unit: CounterUnit::Count,
         csv: "vcpus",
         value: |vm| Some(vm.vcpus as f64),
         metric: Some(Metric {
@@ -141,7 +51,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Ratio,
         csv: "run_ratio",
         value: |vm| vm.run,
-        unknown: reason::no_vcpus,
+        unknown: counter::no_vcpus,
         metric: Some(Metric {
             name: "vmtax_vm_thread_cpu_seconds",
             kind: "counter",
@@ -158,7 +68,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Ratio,
         csv: "ready_ratio",
         value: |vm| vm.ready,
-        unknown: reason::no_vcpus,
+        unknown: counter::no_vcpus,
         metric: Some(Metric {
             name: "vmtax_vm_thread_run_queue_wait_seconds",
             kind: "counter",
@@ -175,17 +85,14 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Ratio,
         csv: "throttled_ratio",
         value: |vm| vm.throttled,
-        unknown: reason::no_throttling,
+        unknown: counter::no_throttling,
         metric: Some(Metric {
             name: "vmtax_vm_throttled_seconds",
             kind: "counter",
             help: "Time that the VM's control groups were throttled by a CPU quota.",
             samples: |_, vm| {
-                vm.cgroup
-                    .throttled_us
-                    .iter()
-                    .map(|us| one(*us as f64 / 1e6))
-                    .collect()
+                let throttled = vm.cgroup.throttled_us.iter();
+                throttled.map(|us| one(*us as f64 / 1e6)).collect()
             },
         }),
         ..BASE
@@ -199,7 +106,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Ratio,
         csv: "guest_steal_ratio",
         value: |vm| vm.guest.as_ref()?.steal,
-        unknown: reason::no_agent,
+        unknown: counter::no_agent,
         ..BASE
     },
     VmCounter {
@@ -211,7 +118,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::PerSecond,
         csv: "exits_per_second",
         value: |vm| Some(vm.exits?.per_s),
-        unknown: reason::no_exits,
+        unknown: counter::no_exits,
         metric: Some(Metric {
             name: "vmtax_vm_exits",
             kind: "counter",
@@ -236,7 +143,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::PerSecond,
         csv: "requests_per_second",
         value: |vm| Some(vm.io?.per_s()),
-        unknown: reason::no_requests,
+        unknown: counter::no_requests,
         metric: Some(Metric {
             name: "vmtax_vm_disk_requests",
             kind: "counter",
@@ -295,7 +202,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Time,
         csv: "blkavg_seconds",
         value: |vm| vm.io?.blkavg_ns,
-        unknown: reason::no_requests,
+        unknown: counter::no_requests,
         metric: Some(Metric {
             name: "vmtax_vm_disk_request_seconds",
             kind: "counter",
@@ -314,7 +221,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Time,
         csv: "gavg_seconds",
         value: VmRates::gavg_ns,
-        unknown: reason::no_agent,
+        unknown: counter::no_agent,
         ..BASE
     },
     VmCounter {
@@ -327,7 +234,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Time,
         csv: "kavg_seconds",
         value: |vm| largest(vm, |disk| disk.kavg_ns),
-        unknown: reason::no_device_time,
+        unknown: counter::no_device_time,
         ..BASE
     },
     VmCounter {
@@ -340,7 +247,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Time,
         csv: "davg_seconds",
         value: |vm| largest(vm, |disk| disk.davg_ns),
-        unknown: reason::no_device_time,
+        unknown: counter::no_device_time,
         ..BASE
     },
     VmCounter {
@@ -352,7 +259,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Time,
         csv: "p99_seconds",
         value: |vm| vm.io?.p99_ns,
-        unknown: reason::no_histograms,
+        unknown: counter::no_histograms,
         ..BASE
     },
     VmCounter {
@@ -365,7 +272,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::Count,
         csv: "requests_in_flight",
         value: |vm| Some(vm.io?.in_flight? as f64),
-        unknown: reason::no_queues,
+        unknown: counter::no_queues,
         metric: Some(Metric {
             name: "vmtax_vm_disk_requests_in_flight",
             kind: "gauge",
@@ -388,7 +295,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::PerSecond,
         csv: "packets_per_second",
         value: |vm| (!vm.nics.is_empty()).then(|| vm.packets_per_s()),
-        unknown: reason::no_tap,
+        unknown: counter::no_tap,
         metric: Some(Metric {
             name: "vmtax_vm_network_packets",
             kind: "counter",
@@ -419,7 +326,7 @@ pub const VM_COUNTERS: &[VmCounter] = &[
         unit: CounterUnit::PerSecond,
         csv: "dropped_packets_per_second",
         value: |vm| (!vm.nics.is_empty()).then(|| vm.drops_per_s()),
-        unknown: reason::no_tap,
+        unknown: counter::no_tap,
         metric: Some(Metric {
             name: "vmtax_vm_network_dropped_packets",
             kind: "counter",
@@ -507,16 +414,14 @@ pub const VM_COUNTERS: &[VmCounter] = &[
             kind: "counter",
             help: "Time that some or all (full) tasks of the VM's control group waited for memory.",
             samples: |_, vm| {
-                let pressure_seconds = |kind: &str, us: Option<u64>| {
+                let times = [
+                    ("some", vm.cgroup.memory_some_us),
+                    ("full", vm.cgroup.memory_full_us),
+                ];
+                let seconds = |(kind, us): (&str, Option<u64>)| {
                     Some((vec![("kind", kind.to_owned())], us? as f64 / 1e6))
                 };
-                [
-                    pressure_seconds("some", vm.cgroup.memory_some_us),
-                    pressure_seconds("full", vm.cgroup.memory_full_us),
-                ]
-                .into_iter()
-                .flatten()
-                .collect()
+                times.into_iter().filter_map(seconds).collect()
             },
         }),
         ..BASE
@@ -547,13 +452,18 @@ pub const VM_COUNTERS: &[VmCounter] = &[
 /// The kinds of requests, as QEMU counts them.
 pub(super) const KINDS: [&str; 3] = ["read", "write", "flush"];
 
+/// Returns 1 for a guest that runs, otherwise 0.
+fn runs(state: &RunState) -> f64 {
+    f64::from(u8::from(*state == RunState::Running))
+}
+
 fn one(value: f64) -> (Labels, f64) {
     (Vec::new(), value)
 }
 
 /// Times of threads, added up for those of one role, so that threads that come and go make no new series.
-fn by_role(vm: &VmCounters, ns: fn(&vmtax_model::ThreadCounters) -> u64) -> Vec<(Labels, f64)> {
-    let mut sums: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+fn by_role(vm: &VmCounters, ns: fn(&ThreadCounters) -> u64) -> Vec<(Labels, f64)> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for thread in &vm.threads {
         let role = match &thread.role {
             Role::Other(_) => "other".to_owned(),
@@ -567,31 +477,19 @@ fn by_role(vm: &VmCounters, ns: fn(&vmtax_model::ThreadCounters) -> u64) -> Vec<
         .collect()
 }
 
-fn by_kind(vm: &VmCounters, value: fn(&vmtax_model::RequestCounters) -> f64) -> Vec<(Labels, f64)> {
+fn by_kind(vm: &VmCounters, value: fn(&RequestCounters) -> f64) -> Vec<(Labels, f64)> {
     let values_by_kind = |disk: &DiskCounters| {
         let labels = |kind: &str| vec![("disk", disk.name.clone()), ("kind", kind.to_owned())];
-        disk.qemu
-            .iter()
-            .flat_map(|all| {
-                KINDS
-                    .iter()
-                    .zip(all)
-                    .map(|(kind, one)| (labels(kind), value(one)))
-            })
-            .collect()
+        let kinds = KINDS.iter().zip(disk.qemu.iter().flatten());
+        let values = kinds.map(|(kind, one)| (labels(kind), value(one)));
+        values.collect::<Vec<_>>()
     };
-    let all: Vec<Vec<(Labels, f64)>> = vm.disks.iter().map(values_by_kind).collect();
-    all.concat()
+    vm.disks.iter().flat_map(values_by_kind).collect()
 }
 
 fn by_direction(vm: &VmCounters, values: fn(&NicCounters) -> [u64; 2]) -> Vec<(Labels, f64)> {
     let values_by_direction = |nic: &NicCounters| {
-        let labels = |direction: &str| {
-            vec![
-                ("tap", nic.tap.clone()),
-                ("direction", direction.to_owned()),
-            ]
-        };
+        let labels = |way: &str| vec![("tap", nic.tap.clone()), ("direction", way.to_owned())];
         let [rx, tx] = values(nic);
         [(labels("rx"), rx as f64), (labels("tx"), tx as f64)]
     };
@@ -599,7 +497,7 @@ fn by_direction(vm: &VmCounters, values: fn(&NicCounters) -> [u64; 2]) -> Vec<(L
 }
 
 /// The largest figure of any disk.
-fn largest(vm: &VmRates, of: impl Fn(&vmtax_model::DiskRates) -> Option<f64>) -> Option<f64> {
+fn largest(vm: &VmRates, of: impl Fn(&DiskRates) -> Option<f64>) -> Option<f64> {
     vm.disks.iter().filter_map(of).max_by(f64::total_cmp)
 }
 

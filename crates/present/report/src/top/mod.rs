@@ -1,46 +1,35 @@
 //! Activity of running VMs, interval by interval: a table, CSV, OpenMetrics; and the counters, which are also columns
 //! of the live screen.
 
+mod counter;
 mod counters;
-mod csv;
-mod host_disks;
-mod openmetrics;
-mod reason;
-mod sentence;
-mod unit;
-mod unknown;
+mod formats;
 
-pub use counters::{VM_COUNTERS, VmCounter, top_columns};
-pub use csv::{csv_head, csv_rows};
-pub use host_disks::host_disks;
-pub use openmetrics::openmetrics;
-pub use sentence::{level_cost, sentence};
-pub use unknown::unknown_columns;
+pub use counter::VmCounter;
+pub use counters::{VM_COUNTERS, top_columns};
+pub use formats::{csv_head, csv_rows, openmetrics};
 
-use crate::engine::{Block, Column, Notice, Report, Section, Table};
-use vmtax_model::number::{NONE, counted, percent};
-use vmtax_model::{TopSample, VmRates};
+use crate::engine::{Block, Notice, Report, Section, Table, figures, words};
+use crate::number::{NONE, counted, nanoseconds, percent, significant};
+use crate::text::{Joined, grouped, only_if, plain};
+use std::collections::{BTreeMap, BTreeSet};
+use vmtax_model::{DeviceRates, SettingPlace, TopSample, VmRates};
 
 /// The report. The answer is the finding that costs most.
 pub fn top(sample: &TopSample) -> Report<'static> {
     let found = sample.vms.iter().filter(|vm| !vm.findings.is_empty());
     let lines: Vec<Block<'static>> = found.map(|vm| Block::Text(line(vm))).collect();
-    let mut sections = Vec::new();
-    if !sample.vms.is_empty() {
-        sections.push(Section::new("", vec![Block::Table(table(&sample.vms))]));
-    }
-    if !lines.is_empty() {
-        sections.push(Section::new("Findings", lines));
-    }
+    let sections = [
+        (!sample.vms.is_empty()).then(|| Section::new("", [table(&sample.vms)])),
+        (!lines.is_empty()).then(|| Section::new("Findings", lines)),
+    ];
+    let cost = [level_cost(sample)].into_iter();
     Report {
         study: "top",
         title: sample.time.clone(),
         answer: answer(sample),
-        basis: [level_cost(sample)]
-            .into_iter()
-            .chain(host_disks(&sample.vms))
-            .collect(),
-        sections,
+        basis: cost.chain(host_disks(&sample.vms)).collect(),
+        sections: sections.into_iter().flatten().collect(),
         notices: notes(sample),
         ..Report::default()
     }
@@ -48,15 +37,13 @@ pub fn top(sample: &TopSample) -> Report<'static> {
 
 /// A row for each VM.
 pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
-    let mut table = Table::of("VMs", vms).column(Column::words("VM").cut(16, 8), |vm| vm.label());
+    let mut table = Table::of("VMs", vms).column(words("VM").cut(16, 8), |vm| vm.label());
     for column in top_columns() {
-        let head = Column::figures(column.column).spare(column.spare);
+        let head = figures(column.column).spare(column.spare);
         table = table.column(head, |vm| column.text(vm));
     }
     table
-        .column(Column::words("busiest thread").cut(20, 10), |vm| {
-            busiest(vm)
-        })
+        .column(words("busiest thread").cut(20, 10), |vm| busiest(vm))
         .done()
         .naming_left_out()
 }
@@ -65,28 +52,24 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
 pub(crate) fn explained(vm: &VmRates, level: u8) -> Table {
     let mut table = table([vm]);
     for column in top_columns() {
-        let shown = table
-            .columns
-            .iter_mut()
-            .find(|shown| shown.name == column.column);
-        let reason = match (column.value)(vm).is_none() {
-            true => format!("; –: {}", (column.unknown)(vm, level)),
-            false => String::new(),
+        let mut columns = table.columns.iter_mut();
+        let shown = columns.find(|shown| shown.name == column.column);
+        let reason = match (column.value)(vm) {
+            None => format!("; –: {}", (column.unknown)(vm, level)),
+            Some(_) => String::new(),
         };
-        shown.into_iter().for_each(|shown| {
-            shown.note = Some(format!("{}: {}{reason}.", column.column, column.what))
-        });
+        if let Some(shown) = shown {
+            shown.note = Some(format!("{}: {}{reason}.", column.column, column.what));
+        }
     }
     table
 }
 
 fn notes(sample: &TopSample) -> Vec<Notice> {
     let of_events = Notice::notes("Notes", sample.notes.clone());
-    let of_unknown = Notice::notes("Not known (–)", unknown::of_all(&sample.vms, sample.level));
-    [of_events, of_unknown]
-        .into_iter()
-        .filter(|notice| !notice.items.is_empty())
-        .collect()
+    let of_unknown = Notice::notes("Not known (–)", unknown_of_all(&sample.vms, sample.level));
+    let all = [of_events, of_unknown].into_iter();
+    all.filter(|notice| !notice.items.is_empty()).collect()
 }
 
 fn answer(sample: &TopSample) -> String {
@@ -99,11 +82,11 @@ fn answer(sample: &TopSample) -> String {
         None if sample.vms.is_empty() => {
             "No VM runs on this host, or none that this user can see.".to_owned()
         }
-        None => format!(
-            "{}, no known problem in this interval{}.",
-            counted(sample.vms.len() as u64, "VM"),
-            not_known_to_run(&sample.vms)
-        ),
+        None => {
+            let vms = counted(sample.vms.len() as u64, "VM");
+            let unknown = not_known_to_run(&sample.vms);
+            format!("{vms}, no known problem in this interval{unknown}.")
+        }
     }
 }
 
@@ -111,14 +94,12 @@ fn answer(sample: &TopSample) -> String {
 fn not_known_to_run(vms: &[VmRates]) -> String {
     let may_be_paused = vms.iter().filter(|vm| vm.may_be_paused());
     let names: Vec<String> = may_be_paused.map(VmRates::label).collect();
-    match names.as_slice() {
-        [] => String::new(),
-        [one] => format!("; whether {one} is halted or paused is not known"),
-        several => format!(
-            "; whether {} VMs are halted or paused is not known",
-            several.len()
-        ),
-    }
+    let which = match names.as_slice() {
+        [] => return String::new(),
+        [one] => format!("{one} is"),
+        several => format!("{} VMs are", several.len()),
+    };
+    format!("; whether {which} halted or paused is not known")
 }
 
 fn line(vm: &VmRates) -> String {
@@ -132,4 +113,261 @@ fn busiest(vm: &VmRates) -> String {
     vm.busiest().map_or(NONE.to_owned(), |thread| {
         format!("{} {}", thread.role.label(), percent(thread.run))
     })
+}
+
+/// The columns that have no figure of this VM at this level, with their reason: those of one reason together.
+pub fn unknown_columns(vm: &VmRates, level: u8) -> Vec<(Vec<&'static str>, String)> {
+    let unknown = top_columns().filter(|column| (column.value)(vm).is_none());
+    let reasons = unknown.map(|column| ((column.unknown)(vm, level), column.column));
+    let all = grouped(reasons).into_iter();
+    all.map(|(reason, names)| (names, reason)).collect()
+}
+
+/// Returns the columns that have no figure of some VM, with the VMs, a line for each reason.
+fn unknown_of_all(vms: &[VmRates], level: u8) -> Vec<String> {
+    let all = vms.iter().flat_map(|vm| {
+        let unknown = unknown_columns(vm, level).into_iter();
+        unknown.map(|columns| (columns, vm.label()))
+    });
+    let line = |((names, reason), labels): ((Vec<&str>, String), Vec<String>)| {
+        let labels: BTreeSet<String> = labels.into_iter().collect();
+        let is_of_some = labels.len() < vms.len();
+        let of_some = only_if(
+            is_of_some,
+            format!(" of {}", labels.into_iter().joined(", ")),
+        );
+        format!("{}{of_some}: {reason}.", names.join(", "))
+    };
+    grouped(all).into_iter().map(line).collect()
+}
+
+/// The first finding and the command that comes next; where there is none, that nothing was found.
+pub fn sentence(vm: &VmRates) -> (String, Option<String>) {
+    let Some(advice) = vm.findings.first() else {
+        return ("No known problem in this interval.".to_owned(), None);
+    };
+    let lines = || {
+        advice
+            .remedies
+            .iter()
+            .filter(|remedy| !remedy.line.is_empty())
+    };
+    // What a person can run as it stands comes before what changes a setting.
+    let runnable = lines().find(|remedy| remedy.place == SettingPlace::Vmtax);
+    let next = runnable.or_else(|| lines().next());
+    (
+        plain(&advice.finding),
+        next.map(|remedy| plain(&remedy.line)),
+    )
+}
+
+/// The level, what it does, and what it cost, as the interval showed.
+pub fn level_cost(sample: &TopSample) -> String {
+    let does = match sample.level {
+        0 => "counters",
+        1 => "counters, QMP histograms",
+        _ => "counters, QMP histograms, traces",
+    };
+    let (level, cpu) = (sample.level, sample.own_cpu * 100.0);
+    format!("level {level} ({does}): {cpu:.1} % of a CPU")
+}
+
+/// "Host disks, all users: vda 605 µs a request, 34.0 IOPS"; `None` where none is known.
+pub fn host_disks(vms: &[VmRates]) -> Option<String> {
+    let disks = vms.iter().flat_map(|vm| &vm.disks);
+    let devices = disks.filter_map(|disk| disk.device.as_ref());
+    let by_name = devices.map(|device| (device.name.as_str(), device));
+    let by_name: BTreeMap<&str, &DeviceRates> = by_name.collect();
+    let text = |(name, device): (&str, &DeviceRates)| match device.mean_ns {
+        Some(ns) => {
+            let (mean, iops) = (nanoseconds(ns), significant(device.per_s));
+            format!("{name} {mean} a request, {iops} IOPS")
+        }
+        None => format!("{name} no requests"),
+    };
+    let all = by_name.into_iter().map(text).joined("; ");
+    (!all.is_empty()).then(|| format!("Host disks, all users: {all}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{Accelerator, Advice, DiskRates, IoRates, Remedy};
+
+    #[test]
+    fn each_device_is_named_once() {
+        let on = |name: &str, mean_ns| {
+            let device = Some(DeviceRates {
+                name: name.to_owned(),
+                per_s: 34.0,
+                mean_ns,
+            });
+            DiskRates {
+                device,
+                ..DiskRates::default()
+            }
+        };
+        let vm = |disks| VmRates {
+            disks,
+            ..VmRates::default()
+        };
+        let vms = [
+            vm(vec![on("vda", Some(605e3)), on("sdb", None)]),
+            vm(vec![on("vda", Some(605e3))]),
+        ];
+        let line = host_disks(&vms).map(|line| line.replace('\u{a0}', " "));
+        assert_eq!(
+            line.as_deref(),
+            Some("Host disks, all users: sdb no requests; vda 605 µs a request, 34.0 IOPS")
+        );
+        assert_eq!(host_disks(&[vm(vec![DiskRates::default()])]), None);
+    }
+
+    #[test]
+    fn the_first_finding_is_the_sentence_and_a_hostile_one_is_harmless() {
+        let remedy = |line: &str| Remedy {
+            line: line.to_owned(),
+            ..Remedy::default()
+        };
+        let finding = Advice {
+            finding: "It is \u{1b}[31mslow.".to_owned(),
+            remedies: vec![remedy(""), remedy("vmtax profile --vm a")],
+            ..Advice::default()
+        };
+        let vm = VmRates {
+            findings: vec![finding],
+            ..VmRates::default()
+        };
+        let (text, next) = sentence(&vm);
+        assert!(
+            !text.contains('\u{1b}') && text.ends_with("slow."),
+            "{text:?}"
+        );
+        assert_eq!(next.as_deref(), Some("vmtax profile --vm a"));
+        assert_eq!(sentence(&VmRates::default()).1, None);
+    }
+
+    fn reason(vm: &VmRates, level: u8, column: &str) -> Option<String> {
+        unknown_columns(vm, level)
+            .into_iter()
+            .find(|(names, _)| names.contains(&column))
+            .map(|(_, reason)| reason)
+    }
+
+    #[test]
+    fn every_figure_that_is_not_known_has_its_reason() {
+        let io = Some(IoRates {
+            reads_per_s: 5.0,
+            ..IoRates::default()
+        });
+        let guests = [None, Some(Accelerator::Kvm), Some(Accelerator::Tcg)];
+        for (level, accelerator) in [0, 1, 2]
+            .into_iter()
+            .flat_map(|level| guests.map(|guest| (level, guest)))
+        {
+            for io in [None, Some(IoRates::default()), io] {
+                let vm = VmRates {
+                    accelerator,
+                    io,
+                    guest: io.map(|_| Default::default()),
+                    ..VmRates::default()
+                };
+                let all = unknown_columns(&vm, level);
+                assert!(all.iter().all(|(_, reason)| !reason.is_empty()), "{all:?}");
+                let names: Vec<_> = all.iter().flat_map(|(names, _)| names).copied().collect();
+                let dashes = top_columns().filter(|column| column.text(&vm) == "–");
+                assert!(
+                    dashes.clone().count() == names.len() && names.contains(&"DAVG"),
+                    "{names:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_reason_is_that_of_the_vm() {
+        let io = |reads_per_s| {
+            Some(IoRates {
+                reads_per_s,
+                ..IoRates::default()
+            })
+        };
+        let named = |vm| VmRates {
+            name: Some("web".to_owned()),
+            ..vm
+        };
+        let without = named(VmRates {
+            no_monitor: Some("no QMP socket".to_owned()),
+            ..VmRates::default()
+        });
+        assert_eq!(
+            reason(&without, 0, "IOPS").as_deref(),
+            Some("no monitor: no QMP socket")
+        );
+        assert_eq!(reason(&without, 0, "DAVG"), reason(&without, 0, "BLKAVG"));
+        let silent = VmRates {
+            monitor_timeout_s: Some(2.0),
+            ..without.clone()
+        };
+        assert_eq!(
+            reason(&silent, 1, "p99").as_deref(),
+            Some("QMP did not answer within 2 s")
+        );
+        let idle = named(VmRates {
+            io: io(0.0),
+            ..VmRates::default()
+        });
+        assert_eq!(
+            reason(&idle, 0, "DAVG").as_deref(),
+            Some("no requests in the interval")
+        );
+        let file = named(VmRates {
+            io: io(50.0),
+            ..VmRates::default()
+        });
+        assert!(
+            reason(&file, 0, "KAVG")
+                .unwrap()
+                .contains("`vmtax layers --vm web`")
+        );
+        let disk = DiskRates {
+            davg_ns: Some(1e6),
+            ..DiskRates::default()
+        };
+        let few = VmRates {
+            disks: vec![disk],
+            ..file.clone()
+        };
+        assert_eq!(
+            (
+                reason(&few, 0, "DAVG"),
+                reason(&few, 0, "KAVG").unwrap().contains("fewer")
+            ),
+            (None, true)
+        );
+        let tcg = VmRates {
+            accelerator: Some(Accelerator::Tcg),
+            ..file.clone()
+        };
+        let lines = unknown_of_all(
+            &[
+                tcg,
+                VmRates {
+                    pid: 7,
+                    ..VmRates::default()
+                },
+            ],
+            0,
+        );
+        assert!(
+            lines.contains(
+                &"EXIT/s of web: only KVM has VM exits, and TCG runs this guest.".to_owned()
+            ),
+            "{lines:?}"
+        );
+        assert!(
+            lines.contains(&"%ST, GAVG, p99, QD: read from --level 1 on.".to_owned()),
+            "{lines:?}"
+        );
+    }
 }

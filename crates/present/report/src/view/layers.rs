@@ -1,6 +1,8 @@
 //! Data that every report of layers takes from the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
+use crate::text::{Joined, distinct, grouped, only_if};
+use std::collections::BTreeSet;
 use vmtax_model::{
     Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State,
     Summary, WorkloadName, WorkloadSpec,
@@ -17,11 +19,8 @@ pub fn title(column: &LayerColumn) -> String {
         .machine
         .accelerator()
         .map_or("the host", Accelerator::as_str);
-    if column.variant.is_empty() {
-        format!("{who} on {on}")
-    } else {
-        format!("{who} on {on}, {}", column.variant)
-    }
+    let variant = only_if(!column.variant.is_empty(), format!(", {}", column.variant));
+    format!("{who} on {on}{variant}")
 }
 
 /// Returns the kind of guest that a machine is: "Linux guest", "micro-guest".
@@ -35,11 +34,11 @@ pub fn guest(machine: Machine) -> &'static str {
 
 /// The columns, Linux guests first and the micro-guest, their lower bound, behind them.
 pub fn columns(findings: &LayerFindings) -> Vec<&LayerColumn> {
-    let (floor, guests): (Vec<_>, Vec<_>) = findings
+    let (guests, floor): (Vec<_>, Vec<_>) = findings
         .columns
         .iter()
-        .partition(|c| !c.machine.has_kernel());
-    guests.into_iter().chain(floor).collect()
+        .partition(|column| column.machine.has_kernel());
+    [guests, floor].concat()
 }
 
 /// A request without tracing, where that was measured; otherwise as traced.
@@ -52,39 +51,30 @@ pub fn medians(findings: &LayerFindings) -> Vec<(String, f64)> {
     let host = findings
         .host
         .iter()
-        .map(|f| ("native".to_owned(), f.p50_ns));
-    let firsts = firsts(findings);
-    let several = |c: &LayerColumn| {
-        firsts
+        .map(|host| ("native".to_owned(), host.p50_ns));
+    let by_machine = grouped(
+        findings
+            .columns
             .iter()
-            .filter(|o| o.machine.has_kernel() == c.machine.has_kernel())
-            .count()
-            > 1
+            .map(|column| (column.machine, column)),
+    );
+    let (guests, floor): (Vec<&LayerColumn>, Vec<_>) = by_machine
+        .into_iter()
+        .map(|(_, columns)| columns[0])
+        .partition(|first| first.machine.has_kernel());
+    let of_kind = |kind: Vec<&LayerColumn>| {
+        let several = kind.len() > 1;
+        let named = kind.into_iter().map(move |first| {
+            let on = first.machine.accelerator().filter(|_| several);
+            let on = on.map_or(String::new(), |accelerator| format!(" on {accelerator}"));
+            (
+                format!("{}{on}", guest(first.machine)),
+                undisturbed(first).p50_ns,
+            )
+        });
+        named.collect::<Vec<_>>()
     };
-    let name = |c: &LayerColumn| match c.machine.accelerator() {
-        Some(accelerator) if several(c) => format!("{} on {accelerator}", guest(c.machine)),
-        _ => guest(c.machine).to_owned(),
-    };
-    let (floor, guests): (Vec<&LayerColumn>, Vec<_>) =
-        firsts.iter().partition(|c| !c.machine.has_kernel());
-    host.chain(
-        floor
-            .into_iter()
-            .chain(guests)
-            .map(|c| (name(c), undisturbed(c).p50_ns)),
-    )
-    .collect()
-}
-
-/// The first variant of each machine.
-fn firsts(findings: &LayerFindings) -> Vec<&LayerColumn> {
-    let mut firsts: Vec<&LayerColumn> = Vec::new();
-    for column in &findings.columns {
-        if !firsts.iter().any(|f| f.machine == column.machine) {
-            firsts.push(column);
-        }
-    }
-    firsts
+    host.chain(of_kind(floor)).chain(of_kind(guests)).collect()
 }
 
 /// Key by which rows of two columns are the same row.
@@ -97,18 +87,20 @@ pub struct Key {
 }
 
 impl Key {
-    fn of(row: &Row) -> Key {
+    fn new(row: &Row) -> Key {
+        let (from, layer, state) = (row.from, row.layer, row.state);
+        let label = row.label.clone();
         Key {
-            from: row.from,
-            layer: row.layer,
-            state: row.state,
-            label: row.label.clone(),
+            from,
+            layer,
+            state,
+            label,
         }
     }
 
     /// This row in a column.
     pub fn find<'a>(&self, column: &'a LayerColumn) -> Option<&'a Row> {
-        column.rows.iter().find(|r| Key::of(r) == *self)
+        column.rows.iter().find(|r| Key::new(r) == *self)
     }
 
     /// Returns the row in one text, see [`name`].
@@ -119,34 +111,22 @@ impl Key {
 
 /// A row in one text: "QEMU: wake-up to virtqueue_pop (lock)".
 pub fn name(layer: Layer, label: &str, state: State) -> String {
-    let segment = if label == layer.label() {
-        label.to_owned()
-    } else {
-        format!("{}: {label}", layer.label())
-    };
-    match self::state(state) {
-        "" => segment,
-        state => format!("{segment} ({state})"),
-    }
+    let of_layer = only_if(label != layer.label(), format!("{}: ", layer.label()));
+    let state = self::state(state);
+    let state = only_if(!state.is_empty(), format!(" ({state})"));
+    format!("{of_layer}{label}{state}")
+}
+
+/// The rows of a column that a request has.
+pub fn taken(column: &LayerColumn) -> impl Iterator<Item = &Row> + Clone {
+    column.rows.iter().filter(|row| row.count > 0)
 }
 
 /// The rows of all columns in the order of the path, without those that no request has.
 pub fn rows_of(columns: &[&LayerColumn]) -> Vec<Key> {
-    let mut all: Vec<Key> = Vec::new();
-    for key in columns
-        .iter()
-        .flat_map(|c| &c.rows)
-        .filter(|r| r.count > 0)
-        .map(Key::of)
-    {
-        if !all.contains(&key) {
-            let behind = all
-                .iter()
-                .position(|k| k.from > key.from)
-                .unwrap_or(all.len());
-            all.insert(behind, key);
-        }
-    }
+    let rows = columns.iter().flat_map(|column| taken(column));
+    let mut all = distinct(rows.map(Key::new));
+    all.sort_by_key(|key| key.from);
     all
 }
 
@@ -160,24 +140,16 @@ pub fn is_negligible(row: &Row) -> bool {
 
 /// The layers that any request of these columns was in, with each column's mean, ns.
 pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
-    let mut layers: Vec<Layer> = columns
-        .iter()
-        .flat_map(|c| &c.rows)
-        .filter(|r| r.count > 0)
-        .map(|r| r.layer)
-        .collect();
-    layers.sort_unstable();
-    layers.dedup();
-    let sum = |c: &LayerColumn, layer| {
-        c.rows
-            .iter()
-            .filter(|r| r.layer == layer)
-            .map(|r| r.time.mean_ns)
-            .sum()
+    let rows = columns.iter().flat_map(|column| taken(column));
+    let layers: BTreeSet<Layer> = rows.map(|row| row.layer).collect();
+    let mean = |column: &LayerColumn, layer| {
+        let rows = column.rows.iter().filter(|row| row.layer == layer);
+        rows.map(|row| row.time.mean_ns).sum()
     };
+    let means = |layer| columns.iter().map(|column| mean(column, layer)).collect();
     layers
         .into_iter()
-        .map(|layer| (layer, columns.iter().map(|c| sum(c, layer)).collect()))
+        .map(|layer| (layer, means(layer)))
         .collect()
 }
 
@@ -207,21 +179,11 @@ pub fn mostly(column: &LayerColumn, layer: Layer) -> Option<State> {
 
 /// The states that any request of a column was in, with their mean, ns, and percent of the whole; the longest first.
 pub fn states_of(column: &LayerColumn) -> Vec<(State, f64, f64)> {
-    let mut states: Vec<State> = column
-        .rows
-        .iter()
-        .filter(|r| r.count > 0)
-        .map(|r| r.state)
-        .collect();
-    states.sort_unstable();
-    states.dedup();
-    let rows = |state| column.rows.iter().filter(move |r| r.state == state);
+    let states: BTreeSet<State> = taken(column).map(|row| row.state).collect();
+    let rows = |state| column.rows.iter().filter(move |row| row.state == state);
     let sum = |state| {
-        (
-            state,
-            rows(state).map(|r| r.time.mean_ns).sum(),
-            rows(state).map(|r| r.percent).sum(),
-        )
+        let mean = rows(state).map(|row| row.time.mean_ns).sum();
+        (state, mean, rows(state).map(|row| row.percent).sum())
     };
     let mut sums: Vec<(State, f64, f64)> = states.into_iter().map(sum).collect();
     sums.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -237,36 +199,31 @@ pub fn slowest_percent(column: &LayerColumn) -> f64 {
 
 /// A state for tables of segments, where an empty one is service time.
 pub fn state(state: State) -> &'static str {
-    if state == State::Running {
-        ""
-    } else {
-        state.label()
-    }
+    only_if(state != State::Running, state.label())
 }
 
 /// Returns the workload with its options: "disk block-size=4K".
 pub fn workload(recording: &Recording) -> String {
     let words = recording.plan.workloads.iter().map(|w| {
-        let pattern = (w.name == WorkloadName::Disk)
-            .then(|| access_pattern(w))
-            .flatten();
+        let pattern = access_pattern(w);
         let options = w.options.iter().filter(|(key, value)| {
             // Without a limit of time, which time=0 means, the count says how long it runs.
             (key.as_str(), value.as_str()) != ("time", "0")
                 && !(pattern.is_some() && ["mode", "operation"].contains(&key.as_str()))
         });
-        let options = pattern
-            .map(|rw| format!(" rw={rw}"))
-            .into_iter()
-            .chain(options.map(|(k, v)| format!(" {k}={v}")));
-        format!("{}{}", w.name, options.collect::<String>())
+        let options = options.map(|(key, value)| format!(" {key}={value}"));
+        let pattern = pattern.map_or(String::new(), |rw| format!(" rw={rw}"));
+        format!("{}{pattern}{}", w.name, options.collect::<String>())
     });
-    words.collect::<Vec<_>>().join(", ")
+    words.joined(", ")
 }
 
-/// fio's word for the `mode` and `operation` of the workload `disk`, where one of them is set.
-fn access_pattern(disk: &WorkloadSpec) -> Option<&'static str> {
-    let disk_option = |key: &str| disk.options.get(key).map(String::as_str);
+/// fio's word for the `mode` and `operation` of the workload `disk`, where one of them is set; `None` of any other workload.
+fn access_pattern(workload: &WorkloadSpec) -> Option<&'static str> {
+    if workload.name != WorkloadName::Disk {
+        return None;
+    }
+    let disk_option = |key: &str| workload.options.get(key).map(String::as_str);
     match (disk_option("mode"), disk_option("operation")) {
         (None, None) => None,
         (Some("random"), Some("write")) => Some("randwrite"),
@@ -278,10 +235,8 @@ fn access_pattern(disk: &WorkloadSpec) -> Option<&'static str> {
 
 /// Returns the number of rounds behind the figures.
 pub fn rounds(findings: &LayerFindings) -> String {
-    super::rounds(
-        findings.columns.iter().map(|c| c.rounds).min().unwrap_or(0),
-        findings.rounds_planned,
-    )
+    let done = findings.columns.iter().map(|column| column.rounds).min();
+    super::rounds(done.unwrap_or(0), findings.rounds_planned)
 }
 
 /// Times of one table in one unit, so that they can be compared and added up by eye.
@@ -295,7 +250,7 @@ pub struct Scale {
 
 impl Scale {
     /// The unit and decimals in which `total_ns` has four digits or more, and a row of a thousandth of it still one.
-    pub fn of(total_ns: f64) -> Scale {
+    pub fn for_total(total_ns: f64) -> Scale {
         let (unit, ns) = match total_ns.abs() {
             t if t < 2e3 => ("ns", 1.0),
             t if t < 2e7 => ("µs", 1e3),
@@ -312,13 +267,8 @@ impl Scale {
 
     /// For all columns of a table.
     pub fn for_columns(columns: &[&LayerColumn]) -> Scale {
-        Scale::of(
-            columns
-                .iter()
-                .map(|c| c.traced.mean_ns)
-                .filter(|t| t.is_finite())
-                .fold(0.0, f64::max),
-        )
+        let means = columns.iter().map(|column| column.traced.mean_ns);
+        Scale::for_total(means.filter(|mean| mean.is_finite()).fold(0.0, f64::max))
     }
 
     /// The number alone. Zero and what rounds to it differ.
@@ -346,11 +296,8 @@ impl Scale {
     /// A round value on an axis: no more digits than it has.
     pub fn tick(&self, ns: f64) -> String {
         let text = format!("{:.3}", ns / self.ns);
-        format!(
-            "{} {}",
-            text.trim_end_matches('0').trim_end_matches('.'),
-            self.unit
-        )
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        format!("{text} {}", self.unit)
     }
 
     /// The ends of an estimate's interval: "22.1–25.0".
@@ -367,11 +314,11 @@ mod tests {
 
     #[test]
     fn times_of_a_table_share_a_unit_and_nothing_is_hidden_as_zero() {
-        let scale = Scale::of(243_600.0);
+        let scale = Scale::for_total(243_600.0);
         let texts = [46_800.0, 4.0, 0.0, -120.0, f64::NAN].map(|ns| scale.text(ns));
         assert_eq!(texts, ["46.8 µs", "~0 µs", "0 µs", "−0.1 µs", "– µs"]);
         assert_eq!(
-            [900.0, 9_000.0, 56_000.0, 3.1e6].map(|t| Scale::of(t).text(t)),
+            [900.0, 9_000.0, 56_000.0, 3.1e6].map(|t| Scale::for_total(t).text(t)),
             ["900.0 ns", "9.00 µs", "56.0 µs", "3100.0 µs"]
         );
     }

@@ -4,48 +4,40 @@ pub mod layers;
 pub mod verdict;
 pub mod vm;
 
-use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_text};
+use crate::engine::{
+    Block, Cell, Filled, Origin, Section, Table, Tone, advice_text, remedy_text, words,
+};
 use crate::number::counted;
+use crate::text::{Joined, only_if, when};
 use std::path::Path;
 use vmtax_model::{
-    Check, Comparison, Findings, Guest, KernelFacts, KernelIdentity, Machine, MachineColumn,
-    Metric, Missing, OverheadRow, PinnedCpus, Plan, SourceOfKernel, Verdict, Warning, WorkloadName,
-    shell_line,
+    Check, Comparison, Findings, Guest, HostFacts, KernelFacts, KernelIdentity, Machine,
+    MachineColumn, Metric, Missing, OverheadRow, PinnedCpus, Plan, Readiness, SourceOfKernel,
+    Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
 /// Rows that each have a metric, workload by workload.
 pub fn by_workload<R>(rows: &[R], metric: impl Fn(&R) -> Metric) -> Vec<(WorkloadName, Vec<&R>)> {
-    let rows_of_workload = |w: WorkloadName| {
-        rows.iter()
-            .filter(|r| metric(r).workload() == w)
-            .collect::<Vec<_>>()
+    let of_workload = |workload: WorkloadName| {
+        let of_it = rows.iter().filter(|row| metric(row).workload() == workload);
+        (workload, of_it.collect::<Vec<_>>())
     };
-    WorkloadName::ALL
-        .iter()
-        .map(|w| (*w, rows_of_workload(*w)))
-        .filter(|(_, rows)| !rows.is_empty())
-        .collect()
+    let all = WorkloadName::ALL.iter().copied().map(of_workload);
+    all.filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
 /// Every machine of the findings, native first.
 pub fn machines(findings: &Findings) -> Vec<Machine> {
-    let has = |m: Machine| {
-        findings
-            .rows
-            .iter()
-            .flat_map(|r| &r.machines)
-            .any(|c| c.machine == m)
-    };
-    Machine::ALL.iter().copied().filter(|m| has(*m)).collect()
+    let all = findings.rows.iter().flat_map(|row| &row.machines);
+    let has = |machine: &Machine| all.clone().any(|column| column.machine == *machine);
+    Machine::ALL.iter().copied().filter(has).collect()
 }
 
 /// The machines that have an overhead column.
 pub fn guests(findings: &Findings) -> Vec<Machine> {
-    machines(findings)
-        .into_iter()
-        .filter(|m| m.is_guest())
-        .collect()
+    let machines = machines(findings).into_iter();
+    machines.filter(|machine| machine.is_guest()).collect()
 }
 
 /// Returns true if guests were measured beside native.
@@ -60,11 +52,8 @@ pub fn column(row: &OverheadRow, machine: Machine) -> Option<&MachineColumn> {
 
 /// Every overhead of a machine.
 pub fn overheads(findings: &Findings, machine: Machine) -> Vec<(Metric, &Comparison)> {
-    let overhead = |row| column(row, machine).and_then(|c: &MachineColumn| c.overhead.as_ref());
-    findings
-        .rows
-        .iter()
-        .filter_map(|row| Some((row.metric, overhead(row)?)))
+    let rows = findings.rows.iter();
+    rows.filter_map(|row| Some((row.metric, column(row, machine)?.overhead.as_ref()?)))
         .collect()
 }
 
@@ -90,14 +79,10 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
     let by_median = |a: &&(Metric, &Comparison), b: &&(Metric, &Comparison)| {
         a.1.ratio.median.total_cmp(&b.1.ratio.median)
     };
-    let (least, worst) = (
-        *overheads.iter().min_by(by_median)?,
-        findings.largest_overhead(machine)?,
-    );
     let having = |v: Verdict| overheads.iter().filter(|(_, t)| t.verdict == v).count();
     Some(Summary {
-        least,
-        worst,
+        least: *overheads.iter().min_by(by_median)?,
+        worst: findings.largest_overhead(machine)?,
         metrics: overheads.len(),
         costs: having(Verdict::Slower),
         gains: having(Verdict::Faster),
@@ -108,11 +93,7 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
 /// Returns true if any figure has an interval.
 pub fn has_intervals(findings: &Findings) -> bool {
     let mut columns = findings.rows.iter().flat_map(|r| &r.machines);
-    columns.any(|c| {
-        c.overhead
-            .as_ref()
-            .is_some_and(|t| t.ratio.interval.is_some())
-    })
+    columns.any(|c| c.overhead.is_some_and(|cost| cost.ratio.interval.is_some()))
 }
 
 /// Why a column has no figure.
@@ -127,16 +108,9 @@ pub fn absence(column: &MachineColumn) -> String {
 /// interval.
 pub fn rounds(done: u32, planned: u32) -> String {
     let planned_rounds = counted(planned.into(), "round");
-    let n = if done == planned {
-        format!("n = {planned_rounds}")
-    } else {
-        format!("n = {done} of {planned_rounds}")
-    };
-    if done < vmtax_model::FEWEST_ROUNDS {
-        format!("{n} (preliminary)")
-    } else {
-        n
-    }
+    let done_of = only_if(done != planned, format!("{done} of "));
+    let few = only_if(done < vmtax_model::FEWEST_ROUNDS, " (preliminary)");
+    format!("n = {done_of}{planned_rounds}{few}")
 }
 
 /// The command that makes a recording again with the fewest rounds that give an interval.
@@ -144,13 +118,17 @@ pub fn with_more_rounds(recording: &Recording) -> Option<String> {
     with_rounds(recording, vmtax_model::FEWEST_ROUNDS)
 }
 
+/// The next command where so few rounds are complete that figures have no interval.
+pub fn next_if_few(recording: &Recording, rounds: u32) -> Vec<String> {
+    let few = rounds < vmtax_model::FEWEST_ROUNDS;
+    let more = few.then(|| with_more_rounds(recording)).flatten();
+    more.into_iter().collect()
+}
+
 /// The command that makes a recording again with so many rounds.
 pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
-    as_line(&with_option(
-        &recording.manifest.command,
-        "--rounds",
-        Some(&rounds.to_string()),
-    ))
+    let command = &recording.manifest.command;
+    as_line(&with_option(command, "--rounds", Some(&rounds.to_string())))
 }
 
 /// The folder of a recording: it is no longer empty.
@@ -161,10 +139,8 @@ pub fn with_option(command: &[String], option: &str, value: Option<&str>) -> Vec
     let [program, study, rest @ ..] = command else {
         return command.to_vec();
     };
-    let own = rest
-        .iter()
-        .position(|word| word == "--")
-        .unwrap_or(rest.len());
+    let own = rest.iter().position(|word| word == "--");
+    let own = own.unwrap_or(rest.len());
     let mut words = vec![program.clone(), study.clone(), option.to_owned()];
     words.extend(value.map(str::to_owned));
     let mut options = rest[..own].iter();
@@ -193,24 +169,15 @@ pub fn rounds_text(findings: &Findings) -> String {
 
 /// Returns the meaning of each warning, with its remedy.
 pub fn in_words(warnings: &[Warning]) -> Vec<String> {
-    vmtax_rules::about(warnings)
-        .iter()
-        .map(advice_text)
-        .collect()
+    let about = vmtax_rules::about(warnings);
+    about.iter().map(advice_text).collect()
 }
 
 /// Returns the missing data with its place (" (kvm)"), the reason, and the remedy.
 pub fn not_observed(missing: &Missing, place: &str) -> String {
-    let fix = if missing.fix.is_empty() {
-        String::new()
-    } else {
-        format!(" → {}", missing.fix)
-    };
-    format!(
-        "{}{place}: {}.{fix}",
-        missing.what,
-        missing.why.trim_end_matches('.')
-    )
+    let fix = only_if(!missing.fix.is_empty(), format!(" → {}", missing.fix));
+    let why = missing.why.trim_end_matches('.');
+    format!("{}{place}: {why}.{fix}", missing.what)
 }
 
 /// Returns warnings for the reader: the findings' warnings, and the parts of the recording that are cut off or
@@ -220,19 +187,15 @@ pub fn warnings(recording: &Recording, warnings: &[Warning]) -> Vec<String> {
     if recording.manifest.ended.is_none() {
         all.push("The run was cut off: these are the trials it had finished.".to_owned());
     }
-    all.extend(
-        recording
-            .damaged
-            .iter()
-            .map(|d| format!("A trial cannot be read and does not count: {d}")),
-    );
+    let damaged = recording.damaged.iter();
+    all.extend(damaged.map(|one| format!("A trial cannot be read and does not count: {one}")));
     all
 }
 
 /// The command that renders a recording again.
 pub fn report_command(recording: &Recording) -> String {
     let folder = recording.folder.to_string_lossy().into_owned();
-    vmtax_model::shell_line(&["vmtax".to_owned(), "report".to_owned(), folder])
+    shell_line(&["vmtax".to_owned(), "report".to_owned(), folder])
 }
 
 /// Returns the origin of a recording, and the command that renders it again.
@@ -245,110 +208,86 @@ pub fn origin(recording: &Recording) -> Origin {
     }
 }
 
+/// "nightly", when the run began, and the number of rounds.
+pub fn run(recording: &Recording, rounds: String) -> Vec<String> {
+    vec![recording.plan.name.clone(), began(recording), rounds]
+}
+
+/// When a recording began, for people.
+pub fn began(recording: &Recording) -> String {
+    when(&recording.manifest.started)
+}
+
 /// The host in short, and what guests ran on it: which kernel and which QEMU and why these, on which of its CPUs.
 pub fn host(recording: &Recording) -> Vec<String> {
     let host = &recording.host;
-    let mut all = vec![
-        host.cpu.model.clone(),
-        format!("{}, Linux {}", host.distribution, host.kernel),
+    let of_guests = [
+        guest_kernels(recording),
+        qemus(recording),
+        pinned(recording),
     ];
-    all.extend(guest_kernels(recording));
-    all.extend(qemus(recording));
-    all.extend(pinned(recording));
-    all
+    let of_host = [host.cpu.model.clone(), system(host)];
+    of_host
+        .into_iter()
+        .chain(of_guests.into_iter().flatten())
+        .collect()
 }
 
 /// "native, kvm (machine type q35) with 2 vCPUs, 1024 MiB".
 pub fn guests_in_short(plan: &Plan) -> String {
-    let machines: Vec<&str> = plan
-        .machines
+    let (machines, guest) = (plan.machines.iter(), &plan.guest);
+    let mut guests = machines.clone().filter(|machine| machine.is_guest());
+    let has_kernel = guests.any(|machine| machine.has_kernel());
+    let machine_type = guest.machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE);
+    let machine_type = only_if(
+        has_kernel && !varies(plan, "machine-type"),
+        format!(" (machine type {machine_type})"),
+    );
+    let machines = machines.map(|machine| machine.as_str()).joined(", ");
+    let (cpus, mib) = (counted(guest.cpus.into(), "vCPU"), guest.memory_mib);
+    format!("{machines}{machine_type} with {cpus}, {mib} MiB")
+}
+
+/// Returns true if a variant of the plan sets this option.
+fn varies(plan: &Plan, option: &str) -> bool {
+    plan.variants
         .iter()
-        .map(|machine| machine.as_str())
-        .collect();
-    let has_kernel = plan
-        .machines
-        .iter()
-        .any(|machine| machine.is_guest() && machine.has_kernel());
-    let varies = plan
-        .variants
-        .iter()
-        .any(|variant| variant.get("machine-type").is_some());
-    let machine_type = plan
-        .guest
-        .machine_type
-        .as_deref()
-        .unwrap_or(Guest::MACHINE_TYPE);
-    let machine_type = if has_kernel && !varies {
-        format!(" (machine type {machine_type})")
-    } else {
-        String::new()
-    };
-    let cpus = counted(plan.guest.cpus.into(), "vCPU");
-    format!(
-        "{}{machine_type} with {cpus}, {} MiB",
-        machines.join(", "),
-        plan.guest.memory_mib
-    )
+        .any(|variant| variant.get(option).is_some())
 }
 
 /// "guest kernel 6.1.0-56-amd64 (from the cache)".
 fn guest_kernels(recording: &Recording) -> Option<String> {
-    let named = recording.plan.guest.kernel.is_some()
-        || recording
-            .plan
-            .variants
-            .iter()
-            .any(|variant| variant.get("kernel").is_some());
+    let plan = &recording.plan;
+    let named = plan.guest.kernel.is_some() || varies(plan, "kernel");
     let why = |kernel: &KernelFacts| match kernel.source {
         SourceOfKernel::Running => "the host's own",
         SourceOfKernel::Given => "from --kernel",
         SourceOfKernel::Cache if named => "named",
         SourceOfKernel::Cache => "from the cache",
     };
-    let mut kernels: Vec<String> = recording
-        .manifest
-        .kernels
-        .iter()
-        .map(|kernel| format!("{} ({})", kernel.release, why(kernel)))
-        .collect();
+    let kernels = recording.manifest.kernels.iter();
+    let kernels = kernels.map(|kernel| format!("{} ({})", kernel.release, why(kernel)));
+    let mut kernels: Vec<String> = kernels.collect();
     kernels.dedup();
-    let word = if kernels.len() > 1 {
-        "guest kernels"
-    } else {
-        "guest kernel"
-    };
-    (!kernels.is_empty()).then(|| format!("{word} {}", kernels.join(", ")))
+    let s = only_if(kernels.len() > 1, "s");
+    (!kernels.is_empty()).then(|| format!("guest kernel{s} {}", kernels.join(", ")))
 }
 
 /// "QEMU 7.2.22 (installed)". The one that the plan names, or the best installed one, is the first of the host's.
 fn qemus(recording: &Recording) -> Option<String> {
     let (plan, host) = (&recording.plan, &recording.host);
-    let usual = host
-        .qemu
-        .first()
-        .map(|qemu| qemu.version.clone())
-        .unwrap_or_default();
+    let usual = host.qemu.first().map_or("", |qemu| &qemu.version);
     let named = |path: &Path| {
-        let known = host
-            .qemu
-            .iter()
-            .find(|qemu| qemu.path == path)
-            .map(|qemu| qemu.version.clone());
+        let known = host.qemu.iter().find(|qemu| qemu.path == path);
+        let known = known.map(|qemu| qemu.version.clone());
         format!(
             "{} (named)",
             known.unwrap_or_else(|| path.display().to_string())
         )
     };
-    let guests: Vec<Machine> = plan
-        .machines
-        .iter()
-        .copied()
-        .filter(|machine| machine.is_guest())
-        .collect();
-    let variants = plan
-        .variants
-        .iter()
-        .filter(|variant| guests.iter().any(|guest| variant.is_on(*guest)));
+    let guests = plan.machines.iter().filter(|machine| machine.is_guest());
+    let variants = plan.variants.iter();
+    let variants = variants.filter(|variant| guests.clone().any(|guest| variant.is_on(*guest)));
     let mut qemus: Vec<String> = variants
         .map(|variant| match (variant.qemu(), &plan.guest.qemu) {
             (Some(own), _) => named(own),
@@ -368,12 +307,7 @@ fn pinned(recording: &Recording) -> Option<String> {
         .filter(|trial| trial.machine.is_guest());
     let mut all: Vec<&PinnedCpus> = guests.filter_map(|trial| trial.pinned.as_ref()).collect();
     all.dedup();
-    let list = |cpus: &[u32]| {
-        cpus.iter()
-            .map(u32::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).joined(", ");
     Some(match all.first()? {
         _ if all.iter().any(|other| *other != all[0]) => {
             "threads pinned differently (see each trial)".to_owned()
@@ -382,11 +316,8 @@ fn pinned(recording: &Recording) -> Option<String> {
             format!("all of QEMU pinned to host CPU {}", list(vcpus))
         }
         PinnedCpus { vcpus, others } => {
-            format!(
-                "vCPUs pinned to host CPU {}, QEMU's other threads to {}",
-                list(vcpus),
-                list(others)
-            )
+            let (vcpus, others) = (list(vcpus), list(others));
+            format!("vCPUs pinned to host CPU {vcpus}, QEMU's other threads to {others}")
         }
     })
 }
@@ -397,58 +328,9 @@ pub fn facts(
     recording: &Recording,
     kernels: &[(Machine, KernelIdentity)],
 ) -> Vec<Section<'static>> {
-    let host = &recording.host;
-    let cpu = &host.cpu;
-    let governor = cpu
-        .governor
-        .as_ref()
-        .map_or(String::new(), |g| format!(", governor {g}"));
-    let outer = cpu
-        .hypervisor
-        .as_ref()
-        .map_or(String::new(), |h| format!(", itself a guest of {h}"));
-    let fact = |name: &str, value: String| (name.to_owned(), value);
-    let mut facts = vec![
-        fact(
-            "CPU",
-            format!(
-                "{}, {} online, {} per core{governor}",
-                cpu.model, cpu.online, cpu.threads_per_core
-            ),
-        ),
-        fact(
-            "Virtualization",
-            format!("{}{outer}", cpu.virtualisation.as_deref().unwrap_or("none")),
-        ),
-        fact(
-            "Clock",
-            format!(
-                "{}, TSC {}",
-                cpu.clocksource,
-                if cpu.invariant_tsc {
-                    "invariant"
-                } else {
-                    "not invariant"
-                }
-            ),
-        ),
-        fact("Memory", format!("{} MiB", host.memory_mib)),
-        fact(
-            "System",
-            format!("{}, Linux {}", host.distribution, host.kernel),
-        ),
-    ];
-    facts.extend(host.qemu.iter().map(|q| {
-        fact(
-            "QEMU",
-            format!("{} `{}`", q.version, q.path.to_string_lossy()),
-        )
-    }));
-    facts.extend(kernels.iter().map(|(machine, k)| {
-        fact(
-            &format!("Kernel of {machine}"),
-            format!("{} {} {}", k.system, k.release, k.version),
-        )
+    let facts = host_facts(&recording.host).chain(kernels.iter().map(|(machine, k)| {
+        let kernel = format!("{} {} {}", k.system, k.release, k.version);
+        (format!("Kernel of {machine}"), kernel)
     }));
     let mut made = vec![
         Block::Text("Recorded with".to_owned()),
@@ -457,36 +339,86 @@ pub fn facts(
         Block::Lines(report_command(recording)),
     ];
     if let Ok(plan) = recording.plan.to_toml() {
-        made.push(Block::Folded(
-            "The plan, which `vmtax run` takes".to_owned(),
-            vec![Block::Lines(plan)],
+        made.push(Block::folded(
+            "The plan, which `vmtax run` takes",
+            [Block::Lines(plan)],
         ));
     }
-    let checks = Block::Table(checks(recording));
+    let (facts, checks) = (Block::Facts(facts.collect()), recorded_checks(recording));
     vec![
-        Section::detail("Host", vec![Block::Facts(facts), checks]),
+        Section::detail("Host", [facts, checks.into()]),
         Section::detail("How it was made", made),
     ]
 }
 
-fn checks(recording: &Recording) -> Table {
-    let note =
-        "Checks of the host when the recording was made, as `vmtax doctor` makes them.".to_owned();
+/// Returns the facts about a host, a name and a value each.
+fn host_facts(host: &HostFacts) -> impl Iterator<Item = (String, String)> + '_ {
+    let cpu = &host.cpu;
+    let governor = cpu.governor.as_ref();
+    let governor = governor.map_or(String::new(), |name| format!(", governor {name}"));
+    let cpus = format!(
+        "{}, {} online, {} per core{governor}",
+        cpu.model, cpu.online, cpu.threads_per_core
+    );
+    let outer = cpu.hypervisor.as_ref();
+    let outer = outer.map_or(String::new(), |outer| {
+        format!(", itself a guest of {outer}")
+    });
+    let virtualization = cpu.virtualisation.as_deref().unwrap_or("none");
+    let not = only_if(!cpu.invariant_tsc, "not ");
+    let facts = [
+        ("CPU", cpus),
+        ("Virtualization", format!("{virtualization}{outer}")),
+        ("Clock", format!("{}, TSC {not}invariant", cpu.clocksource)),
+        ("Memory", format!("{} MiB", host.memory_mib)),
+        ("System", system(host)),
+    ];
+    let qemus = host.qemu.iter().map(|qemu| {
+        let path = qemu.path.to_string_lossy();
+        ("QEMU", format!("{} `{path}`", qemu.version))
+    });
+    let all = facts.into_iter().chain(qemus);
+    all.map(|(name, value)| (name.to_owned(), value))
+}
+
+/// "Debian GNU/Linux 12, Linux 6.1.0".
+pub fn system(host: &HostFacts) -> String {
+    format!("{}, Linux {}", host.distribution, host.kernel)
+}
+
+/// Makes the table of the checks that were made with a recording.
+fn recorded_checks(recording: &Recording) -> Table {
+    let note = "Checks of the host when the recording was made, as `vmtax doctor` makes them.";
     let why = |check: &&Check| {
-        let fix: String = check
-            .remedies
-            .iter()
-            .map(|remedy| format!("\n{}", remedy_text(remedy)))
-            .collect();
-        format!("{}{fix}", check.why)
+        let fixes = check.remedies.iter().map(remedy_text);
+        fixes.fold(check.why.clone(), |why, fix| why + "\n" + &fix)
     };
-    crate::doctor::checks(&recording.host.checks)
-        .column(
-            Column::words("why it matters, what fixes it").broken(24, 12),
-            why,
-        )
-        .done()
-        .notes(vec![note])
+    let head = words("why it matters, what fixes it").broken(24, 12);
+    let table = checks(&recording.host.checks).column(head, why).done();
+    table.notes(vec![note.to_owned()])
+}
+
+/// Makes a table with the result of each check.
+pub fn checks(checks: &[Check]) -> Filled<&Check> {
+    Table::of("Checks of the host", checks)
+        .column(words("check").broken(16, 8), |check| check.subject.as_str())
+        .column(words("state"), |check| {
+            Cell::from(state_word(check.state)).tone(match check.state {
+                Readiness::Ok => Tone::Good,
+                Readiness::Limited => Tone::Warn,
+                Readiness::Missing => Tone::Bad,
+            })
+        })
+        .column(words("found").broken(24, 12), |check| check.found.as_str())
+}
+
+/// Returns the word for the state of a check.
+pub fn state_word(state: Readiness) -> &'static str {
+    match state {
+        Readiness::Ok => "ok",
+        Readiness::Limited => "limited",
+        Readiness::Missing => "missing",
+    }
 }
 
 #[cfg(test)]

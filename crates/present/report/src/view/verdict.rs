@@ -2,6 +2,7 @@
 
 use crate::engine::Tone;
 use crate::number::{NONE, range, ratio};
+use crate::text::only_if;
 use vmtax_model::{Better, Estimate, Unit, Verdict};
 
 /// The class that gives a picture or a tile its colour.
@@ -44,30 +45,49 @@ const OPPOSED: &str = "§";
 /// A ratio nearer to 1 than this has no side in a table.
 const NO_SIDE: f64 = 0.0005;
 
-/// The paired median of a cost, marked where the two medians beside it differ the other way.
-pub fn paired(cost: f64, base: f64, other: f64, better: Option<Better>) -> String {
-    if is_opposed(cost, base, other, better) {
-        format!("{OPPOSED}\u{a0}{}", ratio(cost))
-    } else {
-        ratio(cost)
+/// A cost by pairs of rounds, and the two medians that stand beside it in a table.
+#[derive(Clone, Copy)]
+pub struct Pair {
+    /// Paired median of the costs, as a ratio.
+    pub cost: f64,
+    /// Median of what it is compared with.
+    pub base: f64,
+    /// Median of what is compared.
+    pub other: f64,
+    /// Direction in which a median is better; `None` where nobody knows.
+    pub better: Option<Better>,
+}
+
+impl Pair {
+    /// Returns the cost, marked where the two medians beside it differ the other way.
+    pub fn text(self) -> String {
+        let mark = only_if(self.is_opposed(), format!("{OPPOSED}\u{a0}"));
+        format!("{mark}{}", ratio(self.cost))
+    }
+
+    /// Returns true if the cost and the ratio of the two medians are on different sides of ×1.
+    pub fn is_opposed(self) -> bool {
+        let medians = match self.better {
+            Some(Better::Higher) => self.base / self.other,
+            _ => self.other / self.base,
+        };
+        let (cost, medians) = (self.cost.ln(), medians.ln());
+        cost.abs().min(medians.abs()) >= NO_SIDE
+            && cost.is_finite()
+            && medians.is_finite()
+            && cost * medians < 0.0
     }
 }
 
-/// Returns true if a paired median of costs and the ratio of the two medians are on different sides of ×1.
-pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> bool {
-    let medians = if better == Some(Better::Higher) {
-        base / other
-    } else {
-        other / base
-    };
-    let (cost, medians) = (cost.ln(), medians.ln());
-    cost.abs().min(medians.abs()) >= NO_SIDE
-        && cost.is_finite()
-        && medians.is_finite()
-        && cost * medians < 0.0
+/// Returns a cost in a table, in parentheses where it is inconclusive.
+pub fn in_parentheses(cost: String, verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Inconclusive => format!("({cost})"),
+        _ => cost,
+    }
 }
 
-/// Returns the meaning of the mark of [`paired`]; `None` for a table without it.
+/// Returns the meaning of the mark of [`Pair::text`]; `None` for a table without it.
 pub fn opposed_note(any: bool) -> Option<String> {
     any.then(|| {
         format!("{OPPOSED} The ratio of the two medians points the other way; use the paired ratio, which compares runs of the same round.")
@@ -76,10 +96,8 @@ pub fn opposed_note(any: bool) -> Option<String> {
 
 /// A ratio that does not follow from the two medians beside it: "×3.66 (median of paired ratios, 95 % CI 3.60–3.81)".
 pub fn paired_median(of: &Estimate) -> String {
-    let interval = of
-        .interval
-        .as_ref()
-        .map_or(String::new(), |i| format!(", 95\u{a0}% CI {}", range(i)));
+    let interval = of.interval.as_ref();
+    let interval = interval.map_or(String::new(), |i| format!(", 95\u{a0}% CI {}", range(i)));
     format!("{} (median of paired ratios{interval})", ratio(of.median))
 }
 
@@ -106,7 +124,15 @@ mod tests {
 
     #[test]
     fn a_paired_median_against_its_two_medians_is_marked() {
-        let marked_ratio = |cost, base, other, better| paired(cost, base, other, better);
+        let marked_ratio = |cost, base, other, better| {
+            let pair = Pair {
+                cost,
+                base,
+                other,
+                better,
+            };
+            pair.text()
+        };
         assert_eq!(
             marked_ratio(0.939, 2150.0, 1903.0, Some(Better::Higher)),
             "§\u{a0}×0.939",

@@ -3,9 +3,9 @@
 
 use crate::common::layers::{layers_recording, plain, varied};
 use crate::common::studies::{
-    antipatterns, command, compared, grown, regressed, reproduced, shared, states,
+    antipatterns, command, compared, exits, grown, regressed, reproduced, shared, states,
 };
-use crate::common::{THREE, exits::exits, findings, recording};
+use crate::common::{THREE, findings, recording};
 use vmtax_analysis::Side;
 use vmtax_model::*;
 use vmtax_recording::Recording;
@@ -546,7 +546,7 @@ fn what_contradicts_itself_is_found() {
 
     let row = |cells: &[&str]| Row::Cells(cells.iter().map(|text| Cell::from(*text)).collect());
     let columns = ["thread", "running", "runnable"]
-        .map(vmtax_report::Column::figures)
+        .map(vmtax_report::figures)
         .to_vec();
     let report_with = |first: &[&str]| {
         let rows = vec![row(first), row(&["b", "50 %", "50 %"])];

@@ -1,7 +1,7 @@
 //! The engine: tables give way until they fit, and no text is a mark of Markdown.
 
-use crate::well_formed::assert_within;
-use vmtax_report::{Block, Cell, Column, Notice, Report, Section, Style, Table};
+use crate::terminal::assert_within;
+use vmtax_report::{Block, Cell, Notice, Report, Section, Style, Table, figures, words};
 
 fn of(table: Table) -> Report<'static> {
     Report {
@@ -25,10 +25,10 @@ fn text(report: &Report, width: usize) -> String {
 
 fn table() -> Table {
     let columns = vec![
-        Column::words("name").broken(14, 8),
-        Column::figures("median"),
-        Column::figures("interval").shorten(1).spare(3),
-        Column::figures("spread").spare(2),
+        words("name").broken(14, 8),
+        figures("median"),
+        figures("interval").shorten(1).spare(3),
+        figures("spread").spare(2),
     ];
     let interval = Cell::from("10.00 to 12.00 µs").short("±9 %");
     let row = vec![
@@ -84,8 +84,8 @@ fn a_table_names_the_columns_that_left_with_their_figures() {
 
 #[test]
 fn columns_that_do_not_fit_follow_below_under_the_same_names() {
-    let columns = (0..12).map(|i| Column::figures(format!("column {i}")));
-    let columns = [Column::words("row")].into_iter().chain(columns).collect();
+    let columns = (0..12).map(|i| figures(format!("column {i}")));
+    let columns = [words("row")].into_iter().chain(columns).collect();
     let cells = ["x".to_owned()]
         .into_iter()
         .chain((0..12).map(|i| format!("figure {i}")))
@@ -109,7 +109,7 @@ fn columns_that_do_not_fit_follow_below_under_the_same_names() {
 #[test]
 fn rows_beyond_the_most_are_counted() {
     let rows = (0..30).map(|i| vec![format!("row {i}")]);
-    let report = of(Table::new("A table", vec![Column::words("name")])
+    let report = of(Table::new("A table", vec![words("name")])
         .rows(rows)
         .most(20));
     assert!(

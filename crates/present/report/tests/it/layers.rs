@@ -1,7 +1,8 @@
 //! The reports of layers: they fit, close their sums, name a winner only where there is one, and obey nothing.
 
 use crate::common::layers::{corrected, layers_recording, plain, varied};
-use crate::well_formed::{assert_balanced, assert_within};
+use crate::formats::assert_balanced;
+use crate::terminal::assert_within;
 use vmtax_model::{Estimate, Interval, LayerFindings, Missing};
 use vmtax_report::{Style, json, layers};
 

@@ -10,12 +10,9 @@ mod common;
 
 mod consistency;
 mod engine;
-mod exits;
-mod growth;
-mod html;
-mod json;
+mod formats;
 mod layers;
 mod pages;
 mod snapshot;
+mod studies;
 mod terminal;
-mod well_formed;

@@ -2,10 +2,10 @@
 
 use crate::common::layers::{column, corrected, layers_recording, plain, varied};
 use crate::common::studies::{
-    antipatterns, command, compared, grown, regressed, reproduced, shared, states,
+    antipatterns, command, compared, exits, grown, regressed, reproduced, shared, states,
 };
 use crate::common::traced::{command_traced, guest_tuned, tuned, vm_idle, vm_packets, vm_requests};
-use crate::common::{self, THREE, exits::exits, few, findings, recording, trial_mut, vm};
+use crate::common::{self, THREE, few, findings, recording, trial_mut, vm};
 use crate::snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,7 +1,6 @@
 //! The terminal report: fits the width, obeys nothing that a guest sends.
 
 use crate::common::{self, findings, recording, trial_mut};
-use crate::well_formed::assert_within;
 use vmtax_model::{Findings, Interval, Machine, Metric, Outcome, Remedy, Warning, WorkloadName};
 use vmtax_report::{Style, doctor, overhead, plain_json, sysbench};
 
@@ -216,4 +215,18 @@ fn doctor_fits_and_its_json_reads_back() {
     );
     let json: vmtax_model::HostFacts = serde_json::from_str(&plain_json(&host).unwrap()).unwrap();
     assert_eq!(json, host);
+}
+
+/// No line is wider, without its colours, and none of plain text ends in blanks.
+pub fn assert_within(text: &str, width: usize) {
+    for line in text.lines() {
+        // Each colour ends in "m".
+        let visible: String = format!("m{line}")
+            .split('\u{1b}')
+            .map(|part| part.split_once('m').unwrap().1)
+            .collect();
+        let columns = textwrap::core::display_width(&visible);
+        assert!(columns <= width, "{columns} columns of {width}: {line}");
+        assert!(!line.ends_with(' '), "trailing blank: {line:?}");
+    }
 }

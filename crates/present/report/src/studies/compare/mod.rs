@@ -6,16 +6,17 @@ pub use crate::number::duration;
 pub use next::estimated;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, verdict as sentence};
+use crate::charts::bars::{Intervals, change};
 use crate::engine::{
-    Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile,
+    Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile, figures,
+    words,
 };
 use crate::json::json as document;
-use crate::number::{count, counted, percent, value};
-use crate::text::when;
-use crate::view::verdict::{self, interval, tone};
-use crate::view::{self, host, origin};
-use next::{more, next};
+use crate::number::{counted, percent, value};
+use crate::text::{Joined, only_if};
+use crate::view::verdict::{self, Pair, interval, tone};
+use crate::view::{self, began, host, origin};
+use next::{compared, corrected, next, open, why_open};
 use serde::Serialize;
 use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict, shell_line};
 use vmtax_recording::Recording;
@@ -27,35 +28,22 @@ pub fn report<'a>(
     findings: &'a CompareFindings,
     layers: Option<&'a LayerFindings>,
 ) -> Report<'a> {
-    let tile = |against: &Against| Tile {
-        class: class(against),
-        text: format!(
-            "{}: {}.",
-            against.variant,
-            summary(against.rows.iter(), findings)
-        ),
-        ..Tile::default()
-    };
+    let against = findings.against.as_slice();
     // Of a single variant the answer says all.
-    let parts = if findings.against.len() > 1 {
-        findings.against.as_slice()
-    } else {
-        &[]
-    };
-    let needed = findings
-        .against
-        .iter()
-        .flat_map(|against| [corrected(findings, against), open(findings, against)]);
-    let needed = needed.flatten().collect();
-    let place = recording.map_or(Vec::new(), |r| {
-        [vec![when(&r.manifest.started)], host(r), measured_on(r)].concat()
+    let parts = if against.len() > 1 { against } else { &[] };
+    let needed = |against| [corrected(findings, against), open(findings, against)];
+    let needed = against.iter().flat_map(needed).flatten().collect();
+    let place = recording.map_or(Vec::new(), |one| {
+        [vec![began(one)], host(one), measured_on(one)].concat()
     });
     let warnings = match recording {
         Some(recording) => view::warnings(recording, &findings.warnings),
         None => view::in_words(&findings.warnings),
     };
     let observed = view::in_words(layers.map_or(&[], |layers| &layers.warnings));
-    let warnings = warnings.into_iter().chain(observed).collect();
+    let missing = layers.map_or(Vec::new(), super::layers::sentences::missing);
+    let next = recording.and_then(|recording| next(recording, findings));
+    let method = warming_up(findings).into_iter();
     let traced = recording.map_or(1, |recording| super::layers::traced_runs(&recording.plan));
     let facts = recording.map_or(Vec::new(), |recording| view::facts(recording, &[]));
     Report {
@@ -63,32 +51,31 @@ pub fn report<'a>(
         title: "Comparison".to_owned(),
         answer: answer(findings),
         basis: [vec![rounds(findings)], boots(findings), place].concat(),
-        next: recording
-            .and_then(|recording| next(recording, findings))
-            .into_iter()
-            .collect(),
+        next: next.into_iter().collect(),
         origin: recording.map_or(Origin::default(), origin),
-        tiles: parts.iter().map(tile).collect(),
+        tiles: parts.iter().map(|one| tile(one, findings)).collect(),
         advice: layers.map_or(Vec::new(), |layers| layers.advice.clone()),
         notices: vec![
-            Notice::missing(
-                "Not observed",
-                layers.map_or(Vec::new(), super::layers::words::missing),
-            ),
+            Notice::not_observed(missing),
             Notice::notes("Inconclusive", needed),
-            Notice::warnings(warnings),
+            Notice::warnings([warnings, observed].concat()),
         ],
-        sections: findings
-            .against
+        sections: against
             .iter()
             .map(|against| section(against, findings))
             .chain(layers.map_or(Vec::new(), |layers| super::layers::brief(layers, traced)))
             .chain(facts)
             .collect(),
-        method: warming_up(findings)
-            .into_iter()
-            .chain([findings.method.clone()])
-            .collect(),
+        method: method.chain([findings.method.clone()]).collect(),
+    }
+}
+
+fn tile(against: &Against, findings: &CompareFindings) -> Tile {
+    let summary = summary(against.rows.iter(), findings);
+    Tile {
+        class: class(against),
+        text: format!("{}: {summary}.", against.variant),
+        ..Tile::default()
     }
 }
 
@@ -99,16 +86,14 @@ fn measured_on(recording: &Recording) -> Vec<String> {
         || view::layers::workload(recording),
         |command| shell_line(&command.argv),
     );
-    let common: Vec<String> = plan
-        .common_settings()
+    let common = plan.common_settings();
+    let common = common
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    let common = (!common.is_empty()).then(|| format!("{} in all variants", common.join(", ")));
-    [view::guests_in_short(plan), work]
-        .into_iter()
-        .chain(common)
-        .collect()
+        .joined(", ");
+    let common = (!common.is_empty()).then(|| format!("{common} in all variants"));
+    let all = [view::guests_in_short(plan), work].into_iter();
+    all.chain(common).collect()
 }
 
 /// The findings, with what was found by layer, where that was asked for.
@@ -129,25 +114,18 @@ pub fn json(
     findings: &CompareFindings,
     layers: Option<&LayerFindings>,
 ) -> Result<String, ReportError> {
-    let both = Both { findings, layers };
-    document(recording, &both)
+    document(recording, &Both { findings, layers })
 }
 
 /// The colour of a variant's tile.
 fn class(against: &Against) -> &'static str {
-    let any = |verdict| against.rows.iter().any(|r| r.comparison.verdict == verdict);
+    let verdicts = || against.rows.iter().map(|row| row.comparison.verdict);
+    let any = |verdict| verdicts().any(|one| one == verdict);
     match (any(Verdict::Slower), any(Verdict::Faster)) {
         (true, false) => "slower",
         (false, true) => "faster",
         (true, true) => "tcg",
-        (false, false)
-            if against
-                .rows
-                .iter()
-                .all(|r| r.comparison.verdict == Verdict::Equivalent) =>
-        {
-            "same"
-        }
+        (false, false) if verdicts().all(|one| one == Verdict::Equivalent) => "same",
         (false, false) => "open",
     }
 }
@@ -157,7 +135,7 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
     if against.rows.is_empty() {
         return Section::new(
             title,
-            vec![Block::Text("No metric was measured on both.".to_owned())],
+            [Block::Text("No metric was measured on both.".to_owned())],
         );
     }
     let caption = format!(
@@ -174,49 +152,42 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
             min_effect: findings.min_effect,
         })
     };
-    let all = Block::Folded(
-        "All figures".to_owned(),
-        vec![Block::Table(all_figures(against, findings))],
-    );
-    Section::new(title, vec![Block::Figure(figure), all])
+    let all = Block::folded("All figures", [all_figures(against, findings)]);
+    Section::new(title, [Block::Figure(figure), all])
 }
 
 fn table(against: &Against, findings: &CompareFindings) -> Table {
-    let min_effect = findings.min_effect;
-    let sides = ["baseline", "variant"].map(|name| Column::figures(name).spare(3));
+    let (min_effect, noise) = (findings.min_effect, NOISE.to_owned());
+    let sides = ["baseline", "variant"].map(|name| figures(name).spare(3));
     measured(
         format!("What {} costs", against.variant),
-        Column::words("metric").cut(22, 14),
+        words("metric").cut(22, 14),
         against,
         sides,
     )
-    .column(Column::figures("slowdown (paired)"), |row| {
-        Cell::strong(paired(row))
+    .column(figures("slowdown (paired)"), |row| {
+        Cell::strong(pair(row).text())
     })
-    .column(Column::figures("95 % CI").spare(4), |row| ends(row))
-    .column(Column::words("result").broken(18, 12), |row| {
+    .column(figures("95 % CI").spare(4), |row| ends(row))
+    .column(words("result").broken(18, 12), |row| {
         verdict_cell(row, min_effect)
     })
-    .column(Column::figures("p (Holm-adjusted)").spare(2), |row| {
+    .column(figures("p (Holm-adjusted)").spare(2), |row| {
         verdict::p_value(row.p_adjusted)
     })
-    .column(
-        Column::figures("noise")
-            .spare(1)
-            .noted(Some(NOISE.to_owned())),
-        |row| format!("±{}", percent(row.noise)),
-    )
+    .column(figures("noise").spare(1).noted(Some(noise)), |row| {
+        format!("±{}", percent(row.noise))
+    })
     .done()
     .notes(notes(against, findings))
 }
 
 /// The interval, marked where only the correction contradicts it.
 fn ends(row: &Compared) -> String {
-    let mark = if row.is_left_open_by_correction() {
-        format!("{UNCORRECTED}\u{a0}")
-    } else {
-        String::new()
-    };
+    let mark = only_if(
+        row.is_left_open_by_correction(),
+        format!("{UNCORRECTED}\u{a0}"),
+    );
     format!("{mark}{}", interval(&row.comparison.ratio))
 }
 
@@ -228,14 +199,7 @@ const UNCORRECTED: &str = "†";
 
 /// Returns the meaning of the columns and marks.
 fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
-    let opposed = |row: &Compared| {
-        verdict::is_opposed(
-            row.comparison.ratio.median,
-            row.base.median,
-            row.other.median,
-            Some(row.metric.better()),
-        )
-    };
+    let opposed = |row: &Compared| pair(row).is_opposed();
     let meaning = format!(
         "Slowdown: the median of {} (paired): variant ÷ baseline, for a rate: baseline ÷ variant; above ×1 the variant is slower, or uses more of a resource. \
          For a rate, the result is the change in the rate (slowdown ×1.25: 20 % lower).",
@@ -248,11 +212,8 @@ fn notes(against: &Against, findings: &CompareFindings) -> Vec<String> {
         )
     });
     let opposed = verdict::opposed_note(against.rows.iter().any(opposed));
-    [meaning]
-        .into_iter()
-        .chain(uncorrected)
-        .chain(opposed)
-        .collect()
+    let all = [Some(meaning), uncorrected, opposed];
+    all.into_iter().flatten().collect()
 }
 
 /// Returns the description of the pairs: rounds of two recordings have nothing in common but their number.
@@ -263,13 +224,13 @@ fn pairs(findings: &CompareFindings) -> &'static str {
     }
 }
 
-fn paired(row: &Compared) -> String {
-    verdict::paired(
-        row.comparison.ratio.median,
-        row.base.median,
-        row.other.median,
-        Some(row.metric.better()),
-    )
+fn pair(row: &Compared) -> Pair {
+    Pair {
+        cost: row.comparison.ratio.median,
+        base: row.base.median,
+        other: row.other.median,
+        better: Some(row.metric.better()),
+    }
 }
 
 /// The metrics with the medians of baseline and variant.
@@ -287,146 +248,35 @@ fn measured(
 }
 
 fn verdict_cell(row: &Compared, min_effect: f64) -> Cell {
-    Cell::from(sentence(row, min_effect)).tone(tone(row.comparison.verdict))
+    Cell::from(change(row, min_effect)).tone(tone(row.comparison.verdict))
 }
 
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
-    let sides = [findings.baseline.as_str(), against.variant.as_str()].map(Column::figures);
+    let sides = [findings.baseline.as_str(), against.variant.as_str()].map(figures);
     let p = |p: f64| format!("{p:.4}");
     measured(
         format!("All figures of {}", against.variant),
-        Column::words("metric"),
+        words("metric"),
         against,
         sides,
     )
-    .column(Column::figures("slowdown (paired)"), |row| paired(row))
-    .column(Column::figures("95 % CI"), |row| ends(row))
+    .column(figures("slowdown (paired)"), |row| pair(row).text())
+    .column(figures("95 % CI"), |row| ends(row))
     .figures(["p", "p (Holm)", "p (permutation)"], |row| {
-        [
-            row.comparison.p.unwrap_or(1.0),
-            row.p_adjusted,
-            row.permutation,
-        ]
-        .map(p)
+        let alone = row.comparison.p.unwrap_or(1.0);
+        [alone, row.p_adjusted, row.permutation].map(p)
     })
-    .column(Column::figures("slower in"), |row| percent(row.superiority))
-    .column(Column::figures("noise of a round"), |row| {
+    .column(figures("slower in"), |row| percent(row.superiority))
+    .column(figures("noise of a round"), |row| {
         format!("±{}", percent(row.noise))
     })
-    .column(Column::figures("rounds"), |row| {
-        row.comparison.rounds.to_string()
-    })
-    .column(Column::words("result"), |row| {
+    .column(figures("rounds"), |row| row.comparison.rounds.to_string())
+    .column(words("result"), |row| {
         verdict_cell(row, findings.min_effect)
     })
     .done()
     .in_parts()
     .notes(notes(against, findings))
-}
-
-/// Returns the rounds needed for the metrics that only the correction leaves open; one sentence for each variant.
-fn corrected(findings: &CompareFindings, against: &Against) -> Option<String> {
-    let rows: Vec<&Compared> = against
-        .rows
-        .iter()
-        .filter(|row| row.is_left_open_by_correction())
-        .collect();
-    let names: Vec<String> = rows
-        .iter()
-        .map(|row| format!("{} is {}", row.metric, mostly(row)))
-        .collect();
-    let more = more(findings, &rows).map_or(String::new(), |(rounds, s)| {
-        let time = if s > 0.0 {
-            format!(", {}", duration(s))
-        } else {
-            String::new()
-        };
-        let all = counted((findings.rounds + rounds).into(), "round");
-        format!("; if this continues, about {all} in all ({rounds} more{time}) would decide")
-    });
-    let compared = compared(findings);
-    (!rows.is_empty()).then(|| {
-        format!(
-            "{}: too few rounds for {compared} (Holm){more}.",
-            names.join(", ")
-        )
-    })
-}
-
-/// "slower in 6 of 6 rounds".
-fn mostly(row: &Compared) -> String {
-    let direction = if row.comparison.ratio.median < 1.0 {
-        "faster"
-    } else {
-        "slower"
-    };
-    format!(
-        "{direction} in {} of {}",
-        row.rounds_ahead(),
-        counted(row.comparison.rounds.into(), "round")
-    )
-}
-
-/// For how many of what the p are corrected.
-fn compared(findings: &CompareFindings) -> String {
-    counted(
-        findings
-            .against
-            .iter()
-            .map(|against| against.rows.len() as u64)
-            .sum(),
-        "comparison",
-    )
-}
-
-/// Returns the rounds needed for the other metrics without a decision; one sentence for each variant.
-fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
-    let open = against
-        .rows
-        .iter()
-        .filter(|r| !r.comparison.verdict.is_decided() && !r.is_left_open_by_correction());
-    let open: Vec<&Compared> = open.collect();
-    let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
-    let metrics = match open.as_slice() {
-        [one] => format!("{} is", one.metric),
-        several => format!("{} metrics are", several.len()),
-    };
-    if noisiest.comparison.rounds <= 1 {
-        return Some(format!(
-            "{metrics} inconclusive: n = 1 per variant, so the run-to-run variance is unknown. At least {} rounds are needed.",
-            vmtax_model::FEWEST_ROUNDS
-        ));
-    }
-    let noise = match open.len() {
-        1 => format!("a round's noise is ±{}", percent(noisiest.noise)),
-        _ => format!(
-            "a round's noise is up to ±{} ({})",
-            percent(noisiest.noise),
-            noisiest.metric
-        ),
-    };
-    let more = match more(findings, &open) {
-        Some((rounds, s)) => {
-            format!(
-                "about {rounds} more rounds, {}, would be needed to detect a difference of {}",
-                duration(s),
-                percent(findings.min_effect)
-            )
-        }
-        None if findings.round_s <= 0.0 => {
-            "measure both in one `vmtax compare` with more --rounds".to_owned()
-        }
-        // Too few to estimate more.
-        None if noisiest.comparison.rounds < vmtax_analysis::MIN_ROUNDS => {
-            format!("at least {} rounds are needed", vmtax_model::FEWEST_ROUNDS)
-        }
-        None => format!(
-            "more than {} rounds would be needed to detect a difference of {}: use a quieter host, or a larger --min-effect",
-            count(vmtax_analysis::MAX_ROUNDS.into()),
-            percent(findings.min_effect)
-        ),
-    };
-    Some(format!("{metrics} inconclusive: {noise}; {more}."))
 }
 
 /// "n = 12 rounds (of at most 40: every result is conclusive)", "n = 23 rounds: ended before 40 by --budget or Ctrl-C".
@@ -447,28 +297,20 @@ fn rounds(findings: &CompareFindings) -> String {
 /// That variants shared boots.
 fn boots(findings: &CompareFindings) -> Vec<String> {
     let turns = "the variants take turns in one boot a round (A B B A)";
-    findings
-        .one_boot
-        .then(|| turns.to_owned())
-        .into_iter()
-        .collect()
+    only_if(findings.one_boot, vec![turns.to_owned()])
 }
 
 /// Repeats that did not count.
 fn warming_up(findings: &CompareFindings) -> Option<String> {
     let (metric, most) = findings.warming_up.iter().max_by_key(|(_, cut)| **cut)?;
+    let others = findings.warming_up.len() - 1;
+    let others = only_if(others > 0, format!(" and {others} more"));
+    let from = match findings.one_boot {
+        true => "of each turn",
+        false => "after each boot",
+    };
     Some(format!(
-        "Warm-up: of {metric}{} the first {most} repeats {} do not count, in all variants alike.",
-        if findings.warming_up.len() > 1 {
-            format!(" and {} more", findings.warming_up.len() - 1)
-        } else {
-            String::new()
-        },
-        if findings.one_boot {
-            "of each turn"
-        } else {
-            "after each boot"
-        }
+        "Warm-up: of {metric}{others} the first {most} repeats {from} do not count, in all variants alike."
     ))
 }
 
@@ -480,37 +322,28 @@ fn summary<'a>(
 ) -> String {
     let min_effect = findings.min_effect;
     let rows_with = |verdict: Verdict| {
-        rows.clone()
-            .filter(move |r| r.comparison.verdict == verdict)
+        let rows = rows.clone();
+        rows.filter(move |row| row.comparison.verdict == verdict)
     };
+    let equivalent = format!("equivalent (±{})", percent(min_effect));
+    let inconclusive = format!("inconclusive{}", why_open(rows.clone(), findings));
     let verdicts = [
-        (Verdict::Slower, "worse".to_owned()),
-        (Verdict::Faster, "better".to_owned()),
-        (
-            Verdict::Equivalent,
-            format!("equivalent (±{})", percent(min_effect)),
-        ),
-        (
-            Verdict::Inconclusive,
-            format!("inconclusive{}", why_open(rows.clone(), findings)),
-        ),
-        (Verdict::TooFewRounds, "without enough rounds".to_owned()),
+        (Verdict::Slower, "worse"),
+        (Verdict::Faster, "better"),
+        (Verdict::Equivalent, equivalent.as_str()),
+        (Verdict::Inconclusive, inconclusive.as_str()),
+        (Verdict::TooFewRounds, "without enough rounds"),
     ];
     let all = rows.clone().count();
-    let counts: Vec<(usize, String)> = verdicts
-        .into_iter()
-        .map(|(verdict, word)| (rows_with(verdict).count(), word))
-        .filter(|(n, _)| *n > 0)
-        .collect();
-    let counts: Vec<String> = match counts.as_slice() {
-        [] => vec!["no metric measured".to_owned()],
-        [(1, word)] => vec![format!("the one metric is {word}")],
-        [(_, word)] => vec![format!("all {all} metrics are {word}")],
+    let counts = verdicts.map(|(verdict, word)| (rows_with(verdict).count(), word));
+    let counts = counts.into_iter().filter(|(n, _)| *n > 0);
+    let counts = match counts.collect::<Vec<(usize, &str)>>().as_slice() {
+        [] => "no metric measured".to_owned(),
+        [(1, word)] => format!("the one metric is {word}"),
+        [(_, word)] => format!("all {all} metrics are {word}"),
         [(n, word), others @ ..] => {
-            let first = format!("{n} of {all} metrics {word}");
-            std::iter::once(first)
-                .chain(others.iter().map(|(n, word)| format!("{n} {word}")))
-                .collect()
+            let others = others.iter().map(|(n, word)| format!(", {n} {word}"));
+            format!("{n} of {all} metrics {word}{}", others.collect::<String>())
         }
     };
     // Twice as fast is as large a difference as twice as slow.
@@ -519,73 +352,25 @@ fn summary<'a>(
         .chain(rows_with(Verdict::Faster))
         .max_by(|a, b| size(a).total_cmp(&size(b)));
     let largest = largest.map_or(String::new(), |row| {
-        format!(
-            "; largest difference: {}, {}",
-            row.metric,
-            sentence(row, min_effect)
-        )
+        let by = change(row, min_effect);
+        format!("; largest difference: {}, {by}", row.metric)
     });
-    format!("{}{largest}", counts.join(", "))
-}
-
-/// Why metrics are inconclusive: what does not differ is equivalent.
-fn why_open<'a>(rows: impl Iterator<Item = &'a Compared>, findings: &CompareFindings) -> String {
-    let open = rows
-        .filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
-    let (corrected, noisy): (Vec<&Compared>, Vec<_>) =
-        open.partition(|row| row.is_left_open_by_correction());
-    let noise = noisy.iter().map(|row| row.noise).max_by(f64::total_cmp);
-    let noise = noise.map(|noise| match corrected.is_empty() {
-        true => format!("noise: up to ±{} per round", percent(noise)),
-        false => format!(
-            "{} not significant: noise up to ±{} per round",
-            noisy.len(),
-            percent(noise)
-        ),
-    });
-    let left = match corrected.as_slice() {
-        [] => None,
-        [row] => Some(format!(
-            "{} {}, significant before",
-            row.metric,
-            mostly(row)
-        )),
-        several => Some(format!("{} significant before", several.len())),
-    };
-    let left = left.map(|left| {
-        format!(
-            "{left}, not after Holm's correction for {}",
-            compared(findings)
-        )
-    });
-    let all: Vec<String> = [left, noise].into_iter().flatten().collect();
-    if all.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", all.join("; "))
-    }
+    counts + &largest
 }
 
 /// All variants in one sentence.
 fn answer(findings: &CompareFindings) -> String {
     let rows = findings.against.iter().flat_map(|against| &against.rows);
+    let baseline = &findings.baseline;
     if rows.clone().next().is_none() {
-        return format!(
-            "No metric was measured on both {} and a variant.",
-            findings.baseline
-        );
+        return format!("No metric was measured on both {baseline} and a variant.");
     }
-    let variants: Vec<&str> = findings
+    let variants = findings
         .against
         .iter()
-        .map(|against| against.variant.as_str())
-        .collect();
-    format!(
-        "{} vs. baseline {}: {}.",
-        variants.join(", "),
-        findings.baseline,
-        summary(rows, findings)
-    )
+        .map(|against| against.variant.as_str());
+    let (variants, summary) = (variants.joined(", "), summary(rows, findings));
+    format!("{variants} vs. baseline {baseline}: {summary}.")
 }
 
 #[cfg(test)]

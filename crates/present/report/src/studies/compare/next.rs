@@ -1,8 +1,9 @@
-//! Proposal that would decide more of a comparison: the next command, and the number of rounds that it takes.
+//! Metrics that a comparison leaves open, with the reason, and what would decide more: the next command, and the number of rounds that it takes.
 
-use crate::number::{duration, percent};
+use crate::number::{count, counted, duration, percent};
+use crate::text::{Joined, only_if};
 use crate::view;
-use vmtax_model::{CompareFindings, Compared, Probes, Verdict, WorkloadName};
+use vmtax_model::{Against, CompareFindings, Compared, Probes, Verdict, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Factor between a budget and the time that its rounds would take at the rate so far.
@@ -18,33 +19,35 @@ const CHECK_HOST: &str = "vmtax doctor";
 /// to do for all metrics, else for those that only the correction for their number leaves open, else the checks of the
 /// host.
 pub(super) fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
-    let rows = findings.against.iter().flat_map(|against| &against.rows);
+    let mut rows = findings.against.iter().flat_map(|against| &against.rows);
     let differs =
         |row: &Compared| matches!(row.comparison.verdict, Verdict::Slower | Verdict::Faster);
     let plan = &recording.plan;
     let is_of_disk =
         !plan.workloads.is_empty() && plan.workloads.iter().all(|w| w.name == WorkloadName::Disk);
-    if is_of_disk && !plan.probes.contains(&Probes::Layers) && rows.clone().any(differs) {
-        return view::as_line(&view::with_option(
-            &recording.manifest.command,
-            "--layers",
-            None,
-        ));
+    if is_of_disk && !plan.probes.contains(&Probes::Layers) && rows.any(differs) {
+        let command = &recording.manifest.command;
+        return view::as_line(&view::with_option(command, "--layers", None));
     }
-    let open: Vec<&Compared> = rows
-        .filter(|row| !row.comparison.verdict.is_decided())
-        .collect();
-    let corrected: Vec<&Compared> = open
+    let open = undecided(findings);
+    let corrected = open
         .iter()
         .copied()
-        .filter(|row| row.is_left_open_by_correction())
-        .collect();
+        .filter(|row| row.is_left_open_by_correction());
+    let corrected: Vec<&Compared> = corrected.collect();
     match more(findings, &open).or_else(|| more(findings, &corrected)) {
         _ if open.is_empty() => None,
         Some((rounds, _)) => with_more(recording, findings, rounds),
         None if findings.rounds < vmtax_analysis::MIN_ROUNDS => view::with_more_rounds(recording),
         None => Some(CHECK_HOST.to_owned()),
     }
+}
+
+/// The metrics of all variants without a decision.
+fn undecided(findings: &CompareFindings) -> Vec<&Compared> {
+    let rows = findings.against.iter().flat_map(|against| &against.rows);
+    rows.filter(|row| !row.comparison.verdict.is_decided())
+        .collect()
 }
 
 /// The command with so many more rounds, and the time for them; the checks of the host where they would take too long.
@@ -54,15 +57,10 @@ fn with_more(recording: &Recording, findings: &CompareFindings, more: u32) -> Op
     if takes_s > MAX_PROPOSED_S {
         return Some(CHECK_HOST.to_owned());
     }
-    let mut command = view::with_option(
-        &recording.manifest.command,
-        "--rounds",
-        Some(&rounds.to_string()),
-    );
-    let budget_s = recording
-        .plan
-        .comparison()
-        .and_then(|comparison| comparison.budget_s);
+    let command = &recording.manifest.command;
+    let mut command = view::with_option(command, "--rounds", Some(&rounds.to_string()));
+    let comparison = recording.plan.comparison();
+    let budget_s = comparison.and_then(|comparison| comparison.budget_s);
     if budget_s.is_some_and(|budget_s| budget_s < takes_s) {
         let time = match takes_s {
             0..=600 => format!("{takes_s}s"),
@@ -75,50 +73,142 @@ fn with_more(recording: &Recording, findings: &CompareFindings, more: u32) -> Op
 
 /// Returns the number of further rounds that would decide all of these, and the seconds that they take.
 pub(super) fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
-    let wanted = open
-        .iter()
-        .map(|r| r.rounds_needed)
-        .collect::<Option<Vec<u32>>>()?
-        .into_iter()
-        .max()?;
+    let needed = open.iter().map(|row| row.rounds_needed);
+    let wanted = needed.collect::<Option<Vec<u32>>>()?.into_iter().max()?;
     // The estimate may be exceeded already: by chance, or since the difference is smaller.
-    let more = wanted
-        .saturating_sub(findings.rounds)
-        .max(findings.rounds / 4)
-        .max(1);
+    let left = wanted.saturating_sub(findings.rounds);
+    let more = left.max(findings.rounds / 4).max(1);
     Some((more, f64::from(more) * findings.round_s))
 }
 
 /// The rounds that a running comparison is estimated to need, with so many seconds left.
 pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
-    let open: Vec<&Compared> = findings
+    let open = undecided(findings);
+    let noise = percent(open.iter().map(|row| row.noise).fold(0.0, f64::max));
+    let (done, wanted) = (findings.rounds, percent(findings.min_effect));
+    let begin = format!("after {done} rounds a round's noise is up to ±{noise}");
+    let left = format!("the time limit ends in {}", duration(left_s));
+    match more(findings, &open) {
+        Some((rounds, s)) => {
+            let takes = format!("takes about {rounds} more, {}", duration(s));
+            match s <= left_s {
+                true => format!("{begin}: resolving {wanted} {takes}"),
+                false => format!("{begin}: resolving {wanted} for every metric {takes}; {left}"),
+            }
+        }
+        None => format!("{begin}: {wanted} cannot be resolved for every metric; {left}"),
+    }
+}
+
+/// Returns the rounds needed for the metrics that only the correction leaves open; one sentence for each variant.
+pub(super) fn corrected(findings: &CompareFindings, against: &Against) -> Option<String> {
+    let rows = against
+        .rows
+        .iter()
+        .filter(|row| row.is_left_open_by_correction());
+    let rows: Vec<&Compared> = rows.collect();
+    let names = rows
+        .iter()
+        .map(|row| format!("{} is {}", row.metric, mostly(row)));
+    let names = names.joined(", ");
+    let more = more(findings, &rows).map_or(String::new(), |(rounds, s)| {
+        let time = only_if(s > 0.0, format!(", {}", duration(s)));
+        let all = counted((findings.rounds + rounds).into(), "round");
+        format!("; if this continues, about {all} in all ({rounds} more{time}) would decide")
+    });
+    let compared = compared(findings);
+    (!rows.is_empty()).then(|| format!("{names}: too few rounds for {compared} (Holm){more}."))
+}
+
+/// "slower in 6 of 6 rounds".
+fn mostly(row: &Compared) -> String {
+    let is_faster = row.comparison.ratio.median < 1.0;
+    let direction = if is_faster { "faster" } else { "slower" };
+    let (ahead, all) = (row.rounds_ahead(), row.comparison.rounds);
+    format!("{direction} in {ahead} of {}", counted(all.into(), "round"))
+}
+
+/// For how many of what the p are corrected.
+pub(super) fn compared(findings: &CompareFindings) -> String {
+    let rows = findings
         .against
         .iter()
-        .flat_map(|a| &a.rows)
-        .filter(|r| !r.comparison.verdict.is_decided())
-        .collect();
-    let noise = open.iter().map(|r| r.noise).fold(0.0, f64::max);
-    let wanted = percent(findings.min_effect);
-    let begin = format!(
-        "after {} rounds a round's noise is up to ±{}",
-        findings.rounds,
-        percent(noise)
-    );
-    match more(findings, &open) {
-        Some((rounds, s)) if s <= left_s => {
+        .map(|against| against.rows.len() as u64);
+    counted(rows.sum(), "comparison")
+}
+
+/// Returns the rounds needed for the other metrics without a decision; one sentence for each variant.
+pub(super) fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
+    let open = against
+        .rows
+        .iter()
+        .filter(|r| !r.comparison.verdict.is_decided() && !r.is_left_open_by_correction());
+    let open: Vec<&Compared> = open.collect();
+    let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
+    let metrics = match open.as_slice() {
+        [one] => format!("{} is", one.metric),
+        several => format!("{} metrics are", several.len()),
+    };
+    if noisiest.comparison.rounds <= 1 {
+        return Some(format!(
+            "{metrics} inconclusive: n = 1 per variant, so the run-to-run variance is unknown. At least {} rounds are needed.",
+            vmtax_model::FEWEST_ROUNDS
+        ));
+    }
+    let noise = percent(noisiest.noise);
+    let noise = match open.len() {
+        1 => format!("a round's noise is ±{noise}"),
+        _ => format!("a round's noise is up to ±{noise} ({})", noisiest.metric),
+    };
+    let min_effect = percent(findings.min_effect);
+    let more = match more(findings, &open) {
+        Some((rounds, s)) => {
+            let time = duration(s);
             format!(
-                "{begin}: resolving {wanted} takes about {rounds} more, {}",
-                duration(s)
+                "about {rounds} more rounds, {time}, would be needed to detect a difference of {min_effect}"
             )
         }
-        Some((rounds, s)) => format!(
-            "{begin}: resolving {wanted} for every metric takes about {rounds} more, {}; the time limit ends in {}",
-            duration(s),
-            duration(left_s)
-        ),
+        None if findings.round_s <= 0.0 => {
+            "measure both in one `vmtax compare` with more --rounds".to_owned()
+        }
+        // Too few to estimate more.
+        None if noisiest.comparison.rounds < vmtax_analysis::MIN_ROUNDS => {
+            format!("at least {} rounds are needed", vmtax_model::FEWEST_ROUNDS)
+        }
         None => format!(
-            "{begin}: {wanted} cannot be resolved for every metric; the time limit ends in {}",
-            duration(left_s)
+            "more than {} rounds would be needed to detect a difference of {min_effect}: use a quieter host, or a larger --min-effect",
+            count(vmtax_analysis::MAX_ROUNDS.into())
         ),
-    }
+    };
+    Some(format!("{metrics} inconclusive: {noise}; {more}."))
+}
+
+/// Why metrics are inconclusive: what does not differ is equivalent.
+pub(super) fn why_open<'a>(
+    rows: impl Iterator<Item = &'a Compared>,
+    findings: &CompareFindings,
+) -> String {
+    let open = rows
+        .filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
+    let (corrected, noisy): (Vec<&Compared>, Vec<_>) =
+        open.partition(|row| row.is_left_open_by_correction());
+    let noise = noisy.iter().map(|row| row.noise).max_by(f64::total_cmp);
+    let noise = noise.map(percent).map(|noise| match corrected.is_empty() {
+        true => format!("noise: up to ±{noise} per round"),
+        false => format!(
+            "{} not significant: noise up to ±{noise} per round",
+            noisy.len()
+        ),
+    });
+    let left = match corrected.as_slice() {
+        [] => None,
+        [row] => Some(format!("{} {},", row.metric, mostly(row))),
+        several => Some(several.len().to_string()),
+    };
+    let compared = compared(findings);
+    let left = left.map(|which| {
+        format!("{which} significant before, not after Holm's correction for {compared}")
+    });
+    let all: Vec<String> = [left, noise].into_iter().flatten().collect();
+    only_if(!all.is_empty(), format!(" ({})", all.join("; ")))
 }

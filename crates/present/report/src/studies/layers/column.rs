@@ -1,9 +1,10 @@
 //! One machine in one variant: its states, layers and rows, single requests, QEMU's system calls, the tail.
 
-use super::words;
+use super::sentences;
 use crate::charts::layers::{Falls, Heat, States, class};
-use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
+use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone, figures, words};
 use crate::number::{count, counted, nanoseconds};
+use crate::text::only_if;
 use crate::view::layers::{self as view, Scale};
 use vmtax_model::{CallRow, Corrected, LayerColumn, Row, State, Summary, Waterfall};
 
@@ -12,6 +13,8 @@ const BAR: usize = 20;
 /// Unexplained time above this share of the whole is pointed at, percent: the most that a run should have.
 const MUCH_UNEXPLAINED: f64 = 1.0;
 
+const NESTED: &str = "Nested: from each layer's entry to its exit";
+
 const C_STATE_EXIT: &str = "C-state exit: the time from the wake-up of a thread on an idle CPU until it runs there, the exit latency of the host \
      CPU's idle state (cpuidle). C-state exit (guest): from the wake-up of a task on a halted vCPU until it runs in the guest.";
 
@@ -19,60 +22,39 @@ const C_STATE_EXIT: &str = "C-state exit: the time from the wake-up of a thread 
 pub fn sums(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     let columns = vec![
-        Column::words("mean of traced requests"),
-        Column::figures(scale.unit),
-        Column::figures("%"),
-        Column::figures("service time %"),
-        Column::words("").spare(1),
+        words("mean of traced requests"),
+        figures(scale.unit),
+        figures("%"),
+        figures("service time %"),
+        words("").spare(1),
     ];
-    let mut table = Table::new(
-        format!("States and layers of {}", view::title(column)),
-        columns,
-    );
+    let title = format!("States and layers of {}", view::title(column));
+    let mut table = Table::new(title, columns);
     let row = |name: Cell, ns: f64, percent: f64, in_service: Option<f64>| {
-        let in_service = in_service.map_or(String::new(), share).into();
-        vec![
-            name,
-            scale.number(ns).into(),
-            share(percent).into(),
-            in_service,
-            Cell::from(bar(percent)).tone(Tone::Soft),
-        ]
+        let in_service = in_service.map_or(String::new(), share);
+        let [ns, percent, bar] = [scale.number(ns), share(percent), bar(percent)].map(Cell::from);
+        vec![name, ns, percent, in_service.into(), bar.tone(Tone::Soft)]
     };
-    let unexplained = |table: &mut Table| {
-        let name = Cell::from("unexplained").tone(Tone::Soft);
-        table.row(row(name, column.unexplained_ns, unexplained(column), None));
-    };
+    let name = Cell::from("unexplained").tone(Tone::Soft);
+    let unexplained = row(name, column.unexplained_ns, unexplained(column), None);
     table.group("By state");
     for (state, ns, percent) in view::states_of(column) {
         table.row(row(state.label().into(), ns, percent, None));
     }
-    unexplained(&mut table);
+    table.row(unexplained.clone());
     table.group("By layer");
     for (layer, means) in view::layers_of(&[column]) {
-        let (whole, in_service) = (
-            view::percent_of(column, layer),
-            view::percent_in(column, layer, State::Running),
-        );
-        table.row(row(
-            Cell::key(class(layer), layer.label()),
-            means[0],
-            whole,
-            Some(in_service),
-        ));
+        let name = Cell::key(class(layer), layer.label());
+        let whole = view::percent_of(column, layer);
+        let in_service = view::percent_in(column, layer, State::Running);
+        table.row(row(name, means[0], whole, Some(in_service)));
     }
-    unexplained(&mut table);
-    let leaves_idle =
-        |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp) && row.count > 0;
-    let idle = column.rows.iter().any(leaves_idle).then_some(C_STATE_EXIT);
+    table.row(unexplained);
+    let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp);
+    let idle = view::taken(column).any(leaves_idle).then_some(C_STATE_EXIT);
     let percent = "Both percentages are of the whole request; service time %: excluding waits.";
-    table.notes(
-        [Some(percent), idle]
-            .into_iter()
-            .flatten()
-            .map(str::to_owned)
-            .collect(),
-    )
+    let notes = [Some(percent), idle].into_iter().flatten();
+    table.notes(notes.map(str::to_owned).collect())
 }
 
 /// Percent of the whole that no row accounts for.
@@ -88,11 +70,8 @@ fn share(percent: f64) -> String {
 /// in one line, so that the others can be seen and the sums still close.
 pub fn brief(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
-    let (small, large): (Vec<&Row>, Vec<&Row>) = column
-        .rows
-        .iter()
-        .filter(|r| r.count > 0)
-        .partition(|r| view::is_negligible(r));
+    let (small, large): (Vec<&Row>, Vec<&Row>) =
+        view::taken(column).partition(|row| view::is_negligible(row));
     let title = format!("Rows of {}", view::title(column));
     let mut brief = Brief {
         column,
@@ -114,22 +93,18 @@ pub fn brief(column: &LayerColumn) -> Table {
 /// Makes the columns of the brief table, with one for the corrected means where there are such.
 fn brief_columns(column: &LayerColumn, scale: Scale) -> Vec<Column> {
     let mut columns = vec![
-        Column::words("layer").spare(2),
-        Column::words("ends at").broken(24, 10).shorten(2),
-        Column::words("state")
+        words("layer").spare(2),
+        words("ends at").broken(24, 10).shorten(2),
+        words("state")
             .broken(21, 14)
             .spare(2)
             .noted(state_signs(column)),
-        Column::figures(format!("p50 {}", scale.unit)),
-        Column::figures(format!("mean {}", scale.unit)),
+        figures(format!("p50 {}", scale.unit)),
+        figures(format!("mean {}", scale.unit)),
     ];
-    columns.extend(
-        column
-            .corrected
-            .as_ref()
-            .map(|_| Column::figures(format!("corrected {}", scale.unit)).spare(3)),
-    );
-    columns.extend([Column::figures("%"), Column::words("").spare(1)]);
+    let corrected = column.corrected.as_ref();
+    columns.extend(corrected.map(|_| figures(format!("corrected {}", scale.unit)).spare(3)));
+    columns.extend([figures("%"), words("").spare(1)]);
     columns
 }
 
@@ -158,11 +133,7 @@ impl Brief<'_> {
         // The same segment in another state.
         let again = same_layer && before.is_some_and(|b| b.to == row.to);
         let mut cells = vec![
-            if same_layer {
-                Cell::default()
-            } else {
-                Cell::key(class(row.layer), row.layer.label())
-            },
+            only_if(!same_layer, Cell::key(class(row.layer), row.layer.label())),
             end_of(row, again),
             Cell::from(view::state(row.state)).tone(Tone::Warn),
             self.scale.number(row.time.p50_ns).into(),
@@ -173,10 +144,9 @@ impl Brief<'_> {
             share(row.percent).into(),
             Cell::from(bar(row.percent)).tone(Tone::Soft),
         ]);
-        if same_layer {
-            self.table.row(cells)
-        } else {
-            self.table.first(cells)
+        match same_layer {
+            true => self.table.row(cells),
+            false => self.table.first(cells),
         }
     }
 
@@ -215,14 +185,11 @@ impl Brief<'_> {
             percent: Some(100.0),
             strong: true,
         });
-        let others = [
+        for (what, total) in [
             ("total, corrected", whole),
             ("control, untraced", column.control),
-        ];
-        for (what, total) in others
-            .into_iter()
-            .filter_map(|(what, total)| Some((what, total?)))
-        {
+        ] {
+            let Some(total) = total else { continue };
             self.sum(Sum {
                 what,
                 p50: Some(total.p50_ns),
@@ -242,16 +209,14 @@ impl Brief<'_> {
             self.number(sum.p50),
             self.number(sum.mean),
         ];
+        let percent = sum.percent.map_or(String::new(), share).into();
         let cells = words
             .into_iter()
             .chain(self.corrected(sum.corrected))
-            .chain([sum.percent.map_or(String::new(), share).into()]);
+            .chain([percent]);
         let strong = sum.strong;
-        self.table.row(
-            cells
-                .map(|cell| Cell { strong, ..cell })
-                .collect::<Vec<Cell>>(),
-        );
+        let cells = cells.map(|cell| Cell { strong, ..cell });
+        self.table.row(cells.collect::<Vec<Cell>>());
     }
 
     /// Returns the cell of a corrected mean; `None` where the table has no column for it.
@@ -267,14 +232,13 @@ impl Brief<'_> {
 
 /// Returns the cell of a row's end, a sign where the row before has the same; the short form names the state, too.
 fn end_of(row: &Row, again: bool) -> Cell {
-    let mark = if row.below_bound { " †" } else { "" };
+    let mark = only_if(row.below_bound, " †");
     let until = format!("→ {}{mark}", row.to.label());
     let state = view::state(row.state);
-    let named = if state.is_empty() {
-        until.clone()
-    } else {
-        format!("{until} ({state})")
-    };
+    let named = format!(
+        "{until}{}",
+        only_if(!state.is_empty(), format!(" ({state})"))
+    );
     Cell::from(if again { format!("″{mark}") } else { until }).short(named)
 }
 
@@ -287,137 +251,107 @@ fn bar(percent: f64) -> String {
 
 /// Returns the meaning of an empty state, and of a segment that appears twice.
 fn state_signs(column: &LayerColumn) -> Option<String> {
-    let rows = || {
-        column
-            .rows
-            .iter()
-            .filter(|r| r.count > 0 && !view::is_negligible(r))
-    };
+    let rows = || shown(column);
     let again = rows()
         .zip(rows().skip(1))
         .any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
-    let works = rows().any(|r| r.state == State::Running);
-    match (
-        works.then_some("No entry under state: service time"),
-        again.then_some("″: same segment, in another state"),
-    ) {
-        (Some(empty), Some(again)) => Some(format!("{empty}. {again}.")),
-        (one, other) => one.or(other).map(|sign| format!("{sign}.")),
-    }
+    let works = rows().any(|row| row.state == State::Running);
+    let signs = [
+        works.then_some("No entry under state: service time."),
+        again.then_some("″: same segment, in another state."),
+    ];
+    let signs: Vec<&str> = signs.into_iter().flatten().collect();
+    (!signs.is_empty()).then(|| signs.join(" "))
+}
+
+/// The rows of the brief table.
+fn shown(column: &LayerColumn) -> impl Iterator<Item = &Row> {
+    view::taken(column).filter(|row| !view::is_negligible(row))
 }
 
 /// Returns the meaning of the table's other signs, in one line.
 fn notes(column: &LayerColumn) -> Vec<String> {
-    let rows = || {
-        column
-            .rows
-            .iter()
-            .filter(|r| r.count > 0 && !view::is_negligible(r))
-    };
     let scale = Scale::for_columns(&[column]);
-    let is_rounded_away = |ns: f64| scale.number(ns) == "~0";
+    let mut times = shown(column).flat_map(|row| [row.time.mean_ns, row.time.p50_ns]);
+    let is_rounded_away = times.any(|ns| scale.number(ns) == "~0");
+    let (corrected, control) = (column.corrected.is_some(), column.control.is_some());
     let signs = [
-        words::below_bound(&[column]),
-        rows()
-            .any(|r| is_rounded_away(r.time.mean_ns) || is_rounded_away(r.time.p50_ns))
-            .then(|| "~0 above 0, rounds to it".to_owned()),
-        column
-            .corrected
-            .is_some()
-            .then(|| "corrected: the mean minus the cost of tracing its events".to_owned()),
-        column
-            .control
-            .is_some()
-            .then(|| "control: the same requests without tracing".to_owned()),
+        sentences::below_bound(column),
+        is_rounded_away.then_some("~0 above 0, rounds to it"),
+        corrected.then_some("corrected: the mean minus the cost of tracing its events"),
+        control.then_some("control: the same requests without tracing"),
     ];
-    let signs: Vec<String> = signs.into_iter().flatten().collect();
-    if signs.is_empty() {
-        Vec::new()
-    } else {
-        vec![format!("{}.", signs.join("; "))]
-    }
+    let signs: Vec<&str> = signs.into_iter().flatten().collect();
+    only_if(!signs.is_empty(), vec![format!("{}.", signs.join("; "))])
 }
 
 /// The rest of a column. All but the main one are folded, so that the page can be read in one go.
 pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
-    let states = view::states_of(column)
-        .into_iter()
-        .map(|(state, ..)| state)
-        .collect();
-    let mut blocks = vec![Block::Figure(Figure::new(States(states)))];
+    let states = view::states_of(column).into_iter().map(|(state, ..)| state);
+    let mut blocks = vec![Figure::new(States(states.collect())).into()];
     if !main {
         blocks.push(Block::Table(sums(column)));
     }
     blocks.extend(column.waterfalls.iter().flat_map(waterfall));
-    blocks.push(Block::Folded(
-        "Every row".to_owned(),
-        vec![Block::Table(rows(column))],
-    ));
-    if let Some(heat) = Heat::of(column) {
-        let caption = format!(
-            "Latency over the run. Each cell counts the requests that began in {} by their latency; the darkest holds {}, each \
-             lighter shade fewer by the same factor.",
-            nanoseconds(column.heat.column_ns),
-            count(u64::from(heat.most))
-        );
-        blocks.push(Block::Figure(Figure {
-            caption,
-            ..Figure::new(heat)
-        }));
+    blocks.push(Block::folded("Every row", [rows(column)]));
+    blocks.extend(Heat::new(column).map(|heat| heat_map(column, heat)));
+    blocks.extend(folded_tables(column));
+    let title = format!("{} in detail", view::title(column));
+    match main {
+        true => Section::detail(title, blocks),
+        false => Section::detail("", [Block::Folded(title, blocks)]),
     }
-    let mut fold = |title: &str, block: Vec<Block<'static>>| {
-        blocks.push(Block::Folded(title.to_owned(), block))
-    };
+}
+
+fn heat_map<'a>(column: &LayerColumn, heat: Heat<'a>) -> Block<'a> {
+    let caption = format!(
+        "Latency over the run. Each cell counts the requests that began in {} by their latency; the darkest holds {}, each \
+         lighter shade fewer by the same factor.",
+        nanoseconds(column.heat.column_ns),
+        count(u64::from(heat.most))
+    );
+    Block::Figure(Figure {
+        caption,
+        ..Figure::new(heat)
+    })
+}
+
+/// The tables of a column that stand folded below its pictures.
+fn folded_tables(column: &LayerColumn) -> Vec<Block<'static>> {
     let whole = wholes(&[
         ("traced", Some(&column.traced)),
         ("control", column.control.as_ref()),
     ]);
-    fold("One operation", vec![Block::Table(whole)]);
-    if let Some(corrected) = &column.corrected {
-        fold(
-            "What recording an event costs",
-            vec![Block::Table(event_costs(corrected))],
-        );
-    }
-    fold(
-        "Nested: from each layer's entry to its exit",
-        vec![Block::Table(nested(column))],
-    );
-    fold(
+    let mut all = vec![Block::folded("One operation", [whole])];
+    let costs = column.corrected.as_ref().map(event_costs);
+    all.extend(costs.map(|costs| Block::folded("What recording an event costs", [costs])));
+    all.push(Block::folded(NESTED, [nested(column)]));
+    all.push(Block::folded(
         "The path of a request, medians",
-        vec![Block::Table(lifecycle(column))],
-    );
-    for thread in &column.calls {
+        [lifecycle(column)],
+    ));
+    all.extend(column.calls.iter().map(|thread| {
         let calls = thread.calls.iter().map(|c| (c.name.as_str(), c));
         let locks = thread.locks.iter().map(|c| ("of these, lock waits", c));
         let title = format!("System calls of QEMU's {}", thread.role.label());
-        fold(
-            &title,
-            vec![Block::Table(calls_table(&title, calls.chain(locks)))],
-        );
-    }
-    fold(
-        "The slowest 1 % against the requests around the median, means",
-        vec![Block::Table(tail(column))],
-    );
-    let title = format!("{} in detail", view::title(column));
-    match main {
-        true => Section::detail(title, blocks),
-        false => Section::detail("", vec![Block::Folded(title, blocks)]),
-    }
+        let table = calls_table(&title, calls.chain(locks));
+        Block::folded(title, [table])
+    }));
+    let slowest = "The slowest 1 % against the requests around the median, means";
+    all.push(Block::folded(slowest, [tail(column)]));
+    all
 }
 
 /// The caption names the request; the table holds its segments.
 fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
-    let scale = Scale::of(w.total_ns);
+    let scale = Scale::for_total(w.total_ns);
     let caption = format!(
         "A traced request near the {}, {} since the operation's begin. Above: which thread has it; below: each segment.",
         w.which, scale.unit
     );
     let title = format!("The {} request: {}", w.which, scale.text(w.total_ns));
-    let word = |name: &str| Column::words(name).broken(14, 8);
-    let figures =
-        ["begin", "end", "length"].map(|name| Column::figures(format!("{name}, {}", scale.unit)));
+    let word = |name: &str| words(name).broken(14, 8);
+    let figures = ["begin", "end", "length"].map(|name| figures(format!("{name}, {}", scale.unit)));
     let table = Table::of(title.clone(), &w.spans)
         .column(word("layer"), |s| {
             Cell::key(class(s.layer), s.layer.label())
@@ -434,25 +368,19 @@ fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
         caption,
         ..Figure::new(Falls(w))
     };
-    vec![
-        Block::Figure(figure),
-        Block::Folded(title, vec![Block::Table(table)]),
-    ]
+    vec![Block::Figure(figure), Block::folded(title, [table])]
 }
 
 fn rows(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     let mut columns = vec![
-        Column::words("row").broken(26, 14),
-        Column::words("state").spare(3),
-        Column::figures("n"),
+        words("row").broken(26, 14),
+        words("state").spare(3),
+        figures("n"),
     ];
-    columns.extend(["p50", "p90", "p99", "max"].map(Column::figures));
-    columns.push(Column::figures(format!("mean, {}", scale.unit)));
-    columns.extend([
-        Column::figures("95 % CI").spare(1),
-        Column::figures("%").spare(2),
-    ]);
+    columns.extend(["p50", "p90", "p99", "max"].map(figures));
+    columns.push(figures(format!("mean, {}", scale.unit)));
+    columns.extend([figures("95 % CI").spare(1), figures("%").spare(2)]);
     let mut table = Table::new(format!("Every row of {}", view::title(column)), columns);
     let mut before: Option<&Row> = None;
     for row in &column.rows {
@@ -460,13 +388,12 @@ fn rows(column: &LayerColumn) -> Table {
             table.group(row.layer.label());
         }
         let again = before.is_some_and(|b| (b.layer, b.to) == (row.layer, row.to));
-        let what = if again {
-            "″".to_owned()
-        } else {
-            format!("→ {}", row.to.label())
+        let what = match again {
+            true => "″".to_owned(),
+            false => format!("→ {}", row.to.label()),
         };
         before = Some(row);
-        let mut cells = vec![format!("{what}{}", if row.below_bound { " †" } else { "" })];
+        let mut cells = vec![what + only_if(row.below_bound, " †")];
         cells.extend([view::state(row.state).to_owned(), count(row.count)]);
         let f = &row.time;
         cells
@@ -474,22 +401,18 @@ fn rows(column: &LayerColumn) -> Table {
         cells.extend([scale.range(&row.mean), format!("{:.1}", row.percent)]);
         table.row(cells);
     }
-    table.notes(
-        words::below_bound(&[column])
-            .into_iter()
-            .map(|sign| sign + ".")
-            .collect(),
-    )
+    let sign = sentences::below_bound(column).map(|sign| format!("{sign}."));
+    table.notes(sign.into_iter().collect())
 }
 
 /// The calibrated costs by side and kind.
 fn event_costs(corrected: &Corrected) -> Table {
-    let scale = Scale::of(1e3);
-    let figures = |name: &str| Column::figures(format!("{name}, {}", scale.unit));
-    let ci = || Column::figures("95 % CI").spare(1);
+    let scale = Scale::for_total(1e3);
+    let figures = |name: &str| figures(format!("{name}, {}", scale.unit));
+    let ci = || figures("95 % CI").spare(1);
     Table::of("What recording an event costs", &corrected.costs)
-        .column(Column::words("side"), |cost| cost.side.as_str())
-        .column(Column::words("event"), |cost| cost.kind.label())
+        .column(words("side"), |cost| cost.side.as_str())
+        .column(words("event"), |cost| cost.kind.label())
         .column(figures("first since the thread slept"), |cost| {
             scale.number(cost.first_ns.median)
         })
@@ -498,90 +421,68 @@ fn event_costs(corrected: &Corrected) -> Table {
             scale.number(cost.again_ns.median)
         })
         .column(ci(), |cost| scale.range(&cost.again_ns))
-        .column(Column::figures("n"), |cost| {
-            count(u64::from(cost.repetitions))
-        })
+        .column(figures("n"), |cost| count(u64::from(cost.repetitions)))
         .done()
 }
 
 /// Makes a table of whole operations: quantiles, maximum and mean.
 pub fn wholes(wholes: &[(&str, Option<&Summary>)]) -> Table {
-    Table::of(
-        "One operation",
-        wholes
-            .iter()
-            .filter_map(|(name, figure)| Some((*name, (*figure)?))),
-    )
-    .column(Column::words(""), |(name, _)| *name)
-    .figures(["p50", "p90", "p99", "max", "mean"], |(_, f)| {
-        [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds)
-    })
-    .done()
+    let known = wholes.iter();
+    let known = known.filter_map(|(name, figure)| Some((*name, (*figure)?)));
+    Table::of("One operation", known)
+        .column(words(""), |(name, _)| *name)
+        .figures(["p50", "p90", "p99", "max", "mean"], |(_, f)| {
+            [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds)
+        })
+        .done()
 }
 
 /// The control is the whole operation without probes: it stands beside the outermost.
 fn nested(column: &LayerColumn) -> Table {
     let heads = [
-        ("cumulative", 0),
-        ("p50", 0),
-        ("p90", 1),
-        ("p99", 0),
-        ("max", 1),
-        ("delta", 0),
+        figures("cumulative"),
+        figures("p50"),
+        figures("p90").spare(1),
+        figures("p99"),
+        figures("max").spare(1),
+        figures("delta"),
     ];
     let control = |i: usize| {
-        column
-            .control
-            .filter(|_| i == 0)
-            .map_or(String::new(), |c| nanoseconds(c.mean_ns))
+        let control = column.control.filter(|_| i == 0);
+        control.map_or(String::new(), |c| nanoseconds(c.mean_ns))
     };
-    Table::of(
-        "Nested: from each layer's entry to its exit",
-        column.nested.iter().enumerate(),
-    )
-    .column(Column::words("layer").broken(20, 12), |(_, n)| {
-        n.label.as_str()
-    })
-    .columns(
-        heads.map(|(name, spare)| Column::figures(name).spare(spare)),
-        |(_, n)| {
+    Table::of(NESTED, column.nested.iter().enumerate())
+        .column(words("layer").broken(20, 12), |(_, n)| n.label.as_str())
+        .columns(heads, |(_, n)| {
             let f = &n.cumulative;
             [
                 f.mean_ns, f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, n.delta_ns,
             ]
             .map(nanoseconds)
-        },
-    )
-    .column(Column::figures("percent"), |(_, n)| {
-        format!("{:.2} %", n.percent)
-    })
-    .column(Column::figures("untraced control").spare(2), |(i, _)| {
-        control(*i)
-    })
-    .done()
+        })
+        .column(figures("percent"), |(_, n)| format!("{:.2} %", n.percent))
+        .column(figures("untraced control").spare(2), |(i, _)| control(*i))
+        .done()
 }
 
 fn lifecycle(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     Table::of("The path of a request", &column.lifecycle)
-        .column(Column::words("checkpoint").broken(26, 14), |step| {
+        .column(words("checkpoint").broken(26, 14), |step| {
             step.label.as_str()
         })
-        .column(Column::words("thread").broken(14, 8), |step| {
-            step.thread.as_str()
+        .column(words("thread").broken(14, 8), |step| step.thread.as_str())
+        .column(figures(format!("since previous, {}", scale.unit)), |step| {
+            scale.number(step.since_previous_ns)
         })
-        .column(
-            Column::figures(format!("since previous, {}", scale.unit)),
-            |step| scale.number(step.since_previous_ns),
-        )
         .done()
 }
 
 fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRow)>) -> Table {
     let note = "NAME_post: time in user space after that call.".to_owned();
     Table::of(title, calls)
-        .column(Column::words("call").broken(24, 12), |(name, _)| *name)
-        .column(Column::figures("count"), |(_, c)| count(c.count))
+        .column(words("call").broken(24, 12), |(name, _)| *name)
+        .column(figures("count"), |(_, c)| count(c.count))
         .figures(["mean", "stddev", "min", "max", "total"], |(_, c)| {
             [c.mean_ns, c.stddev_ns, c.min_ns, c.max_ns, c.total_ns].map(nanoseconds)
         })
@@ -592,16 +493,10 @@ fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRo
 fn tail(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     Table::of("The slowest requests", &column.tail)
-        .column(Column::words("row").broken(30, 14), |row| {
-            row.label.as_str()
-        })
+        .column(words("row").broken(30, 14), |row| row.label.as_str())
         .figures(["median", "slowest 1 %", "more"], |row| {
-            [
-                row.median_ns,
-                row.slowest_ns,
-                row.slowest_ns - row.median_ns,
-            ]
-            .map(|ns| scale.text(ns))
+            let more = row.slowest_ns - row.median_ns;
+            [row.median_ns, row.slowest_ns, more].map(|ns| scale.text(ns))
         })
         .done()
 }

@@ -1,17 +1,17 @@
 //! `layers`: where the time of a request goes, layer by layer.
 
 mod column;
-pub mod words;
+pub mod sentences;
 
-pub use words::moved;
+pub use sentences::moved;
 
 use crate::charts::layers::{Medians, Stack, Variants, class};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
+use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, nanoseconds, signed_percent};
-use crate::text::when;
+use crate::text::{listed, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{DeviceClass, LayerColumn, LayerFindings, Plan, Probes, main_column};
+use vmtax_model::{DeviceClass, LayerColumn, LayerFindings, Plan, Probes, Summary, main_column};
 use vmtax_recording::Recording;
 
 /// Most states and layers that the answer names.
@@ -21,142 +21,112 @@ const TAIL: f64 = 20.0;
 
 /// Makes the report of where the time of a request goes, layer by layer.
 pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Report<'a> {
-    let run = vec![
-        recording.plan.name.clone(),
-        when(&recording.manifest.started),
-        view::rounds(findings),
-    ];
+    let plan = &recording.plan;
+    let run = common::run(recording, view::rounds(findings));
+    let workload = vec![common::guests_in_short(plan), view::workload(recording)];
     let columns = view::columns(findings);
-    let several = columns.len() > 1;
     let host_alone = findings.host.as_ref().map(|host| {
         let table = column::wholes(&[("one operation", Some(host))]);
-        Section::detail(
-            "Bare host, the same workload on the same file",
-            vec![Block::Table(table)],
-        )
+        Section::detail("Bare host, the same workload on the same file", [table])
     });
-    let side_by_side = several.then(|| {
-        Section::detail(
-            "Rows side by side, means",
-            vec![Block::Table(rows(&columns))],
-        )
-    });
+    let several = columns.len() > 1;
+    let side_by_side =
+        several.then(|| Section::detail("Rows side by side, means", [rows(&columns)]));
+    let origin = origin(recording);
     Report {
         study: "layers",
-        title: format!("Time of a {}, by layer and state", request(&recording.plan)),
-        basis: [
-            run,
-            host(recording),
-            vec![
-                common::guests_in_short(&recording.plan),
-                view::workload(recording),
-            ],
-        ]
-        .concat(),
-        origin: origin(recording),
+        title: format!("Time of a {}, by layer and state", request(plan)),
+        basis: [run, host(recording), workload].concat(),
         answer: match main_column(&findings.columns) {
             None => "No request was joined through the layers: the warnings say why.".to_owned(),
-            Some(main) => answer(findings, main, request(&recording.plan)),
+            Some(main) => answer(findings, main, request(plan)),
         },
-        next: vec![format!("{} --details", origin(recording).command)],
+        next: vec![format!("{} --details", origin.command)],
+        origin,
         advice: findings.advice.clone(),
         notices: vec![
-            Notice::missing("Not observed", words::missing(findings)),
+            Notice::not_observed(sentences::missing(findings)),
             Notice::warnings(common::warnings(recording, &findings.warnings)),
         ],
-        sections: brief(findings, traced_runs(&recording.plan))
+        sections: brief(findings, traced_runs(plan))
             .into_iter()
             .chain(host_alone)
             .chain(details(findings))
             .chain(side_by_side)
             .chain(common::facts(recording, &[]))
             .collect(),
-        method: if columns.is_empty() {
-            Vec::new()
-        } else {
-            vec![findings.method.clone()]
-        },
+        method: only_if(!columns.is_empty(), vec![findings.method.clone()]),
         ..Report::default()
     }
 }
 
 /// Returns the name of the operation that is followed: "request", or "network round trip".
 fn request(plan: &Plan) -> &'static str {
-    if plan.probes.contains(&Probes::Network) {
-        "network round trip"
-    } else {
-        "request"
+    match plan.probes.contains(&Probes::Network) {
+        true => "network round trip",
+        false => "request",
     }
 }
 
 /// Returns the number of traced runs in a round, on each machine.
 pub fn traced_runs(plan: &Plan) -> usize {
-    plan.probes
-        .iter()
-        .filter(|probes| probes.follows_requests())
-        .count()
+    let probes = plan.probes.iter();
+    probes.filter(|probes| probes.follows_requests()).count()
 }
 
 /// The median of a request, beside native's; then, in a statement of its own, what the mean of the traced ones goes to.
 fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
     let median = view::undisturbed(main).p50_ns;
-    let how = if main.control.is_some() {
-        "median, untraced"
-    } else {
-        "median, traced"
+    let how = match main.control.is_some() {
+        true => "median, untraced",
+        false => "median, traced",
     };
-    let host = findings
-        .host
-        .as_ref()
-        .filter(|host| host.p50_ns > 0.0 && main.control.is_some());
+    let host = findings.host.as_ref();
+    let host = host.filter(|host| host.p50_ns > 0.0 && main.control.is_some());
     let host = host.map_or(String::new(), |host| {
-        let factor = median / host.p50_ns;
-        format!(
-            ", {factor:.1} times native ({})",
-            nanoseconds(host.p50_ns).replace(' ', "\u{a0}")
-        )
+        let (factor, native) = (median / host.p50_ns, unbroken(host.p50_ns));
+        format!(", {factor:.1} times native ({native})")
     });
-    let fastest =
-        words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
+    let place = view::title(main);
+    let takes = format!(
+        "A {request} takes {} in the {place} ({how}){host}. ",
+        unbroken(median)
+    );
+    let fastest = sentences::fastest(findings, main.machine);
+    let fastest = fastest.map_or(String::new(), |text| format!("{text}. "));
     if main.matched.joined == 0 {
-        let untraced = main.control.as_ref().map_or(String::new(), |control| {
-            let median = nanoseconds(control.p50_ns).replace(' ', "\u{a0}");
-            format!(
-                "A {request} takes {median} in the {} ({how}){host}. ",
-                view::title(main)
-            )
-        });
-        return format!("{fastest}{untraced}{}", words::none_followed(main, request));
+        let untraced = only_if(main.control.is_some(), takes);
+        return format!(
+            "{fastest}{untraced}{}",
+            sentences::none_followed(main, request)
+        );
     }
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
-    let tail = if slowest >= TAIL {
-        format!(" (the slowest 1\u{a0}% of requests take {slowest:.0}\u{a0}% of the time)")
-    } else {
-        String::new()
-    };
-    let in_words = |ns: f64| nanoseconds(ns).replace(' ', "\u{a0}");
-    let (median, traced) = (in_words(median), in_words(main.traced.mean_ns));
+    let tail = only_if(
+        slowest >= TAIL,
+        format!(" (the slowest 1\u{a0}% of requests take {slowest:.0}\u{a0}% of the time)"),
+    );
+    let traced = unbroken(main.traced.mean_ns);
     let untraced = main.control.as_ref().map_or(String::new(), |one| {
-        format!("; without {}", in_words(one.mean_ns))
+        format!("; without {}", unbroken(one.mean_ns))
     });
     format!(
-        "{fastest}A {request} takes {median} in the {} ({how}){host}. Of the mean latency with tracing ({traced}{untraced}), {states}{tail}. {layers}",
-        view::title(main)
+        "{fastest}{takes}Of the mean latency with tracing ({traced}{untraced}), {states}{tail}. {layers}"
     )
+}
+
+/// A time that no line ends within.
+pub fn unbroken(ns: f64) -> String {
+    nanoseconds(ns).replace(' ', "\u{a0}")
 }
 
 /// "75 % is run-queue wait (host), 20 % is service time and 2 % is C-state exit (host)": the largest states.
 pub fn largest_states(column: &LayerColumn) -> String {
-    let states = view::states_of(column)
-        .into_iter()
-        .map(|(state, _, percent)| (state.label(), percent));
-    let named = states.take(NAMED.0).filter(|(_, part)| *part >= 0.5);
-    listed(
-        &named
-            .map(|(state, part)| format!("{part:.0}\u{a0}% is {state}"))
-            .collect::<Vec<_>>(),
-    )
+    let states = view::states_of(column).into_iter().take(NAMED.0);
+    let named = states.filter(|(.., percent)| *percent >= 0.5);
+    let named = named.map(|(state, _, part)| format!("{part:.0}\u{a0}% is {}", state.label()));
+    listed(&named.collect::<Vec<_>>())
 }
 
 /// "Largest layers: device (35 %) and notification (18 %, mostly C-state exit)."
@@ -170,32 +140,19 @@ pub fn largest_layers(column: &LayerColumn) -> String {
     layers.sort_by(|a, b| b.2.total_cmp(&a.2));
     layers.retain(|(.., part)| *part >= 0.5);
     layers.truncate(NAMED.1);
-    let common = layers.first().and_then(|first| {
-        first
-            .1
-            .filter(|state| layers.iter().all(|one| one.1 == Some(state)))
-    });
+    let first = layers.first().and_then(|first| first.1);
+    let common = first.filter(|state| layers.iter().all(|one| one.1 == Some(state)));
     let named = layers.iter().map(|(layer, mostly, part)| {
         let mostly = mostly.filter(|_| common.is_none() || layers.len() == 1);
-        format!(
-            "{layer} ({part:.0}\u{a0}%{})",
-            mostly.map_or(String::new(), |state| format!(", mostly {state}"))
-        )
+        let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
+        format!("{layer} ({part:.0}\u{a0}%{mostly})")
     });
-    let named: Vec<String> = named.collect();
-    match (named.len(), common) {
+    let named = listed(&named.collect::<Vec<String>>());
+    match (layers.len(), common) {
         (0, _) => String::new(),
-        (1, _) => format!("Largest layer: {}.", listed(&named)),
-        (_, Some(state)) => format!("Largest layers: {}, both mostly {state}.", listed(&named)),
-        (_, None) => format!("Largest layers: {}.", listed(&named)),
-    }
-}
-
-/// "a, b and c".
-fn listed(named: &[String]) -> String {
-    match named.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
-        _ => named.concat(),
+        (1, _) => format!("Largest layer: {named}."),
+        (_, Some(state)) => format!("Largest layers: {named}, both mostly {state}."),
+        (_, None) => format!("Largest layers: {named}."),
     }
 }
 
@@ -203,8 +160,8 @@ fn listed(named: &[String]) -> String {
 pub fn details(findings: &LayerFindings) -> Vec<Section<'_>> {
     let main = main_column(&findings.columns);
     let is_main = |one: &LayerColumn| main.is_some_and(|main| std::ptr::eq(main, one));
-    view::columns(findings)
-        .into_iter()
+    let columns = view::columns(findings).into_iter();
+    columns
         .map(|one| column::section(one, is_main(one)))
         .collect()
 }
@@ -214,15 +171,15 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
     let mut all = pictures(findings);
     if let Some(main) = main_column(&findings.columns) {
         let rests = [
-            Some(format!("Tracing overhead: {}.", words::observer(main))),
-            words::corrected(main).map(|text| format!("Corrected for tracing: {text}.")),
-            Some(format!("Clock error: {}.", words::clock(main))),
-            Some(format!("Requests: {}.", words::matched(main, runs))),
-            words::packets(main).map(|text| format!("Packets: {text}.")),
+            Some(format!("Tracing overhead: {}.", sentences::observer(main))),
+            sentences::corrected(main).map(|text| format!("Corrected for tracing: {text}.")),
+            Some(format!("Clock error: {}.", sentences::clock(main))),
+            Some(format!("Requests: {}.", sentences::matched(main, runs))),
+            sentences::packets(main).map(|text| format!("Packets: {text}.")),
         ];
         all.push(Section::new(
             "",
-            rests.into_iter().flatten().map(Block::Text).collect(),
+            rests.into_iter().flatten().map(Block::Text),
         ));
     }
     all
@@ -245,7 +202,7 @@ pub fn of_runs<'a>(
     }
     let overhead = format!("Tracing overhead: not measured, {untraced}.");
     let texts = quality.chain([overhead]).map(Block::Text);
-    all.push(Section::new("", texts.collect()));
+    all.push(Section::new("", texts));
     all.extend(details(findings));
     all
 }
@@ -256,66 +213,53 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
         return Vec::new();
     };
     let columns = view::columns(findings);
-    let several = columns.len() > 1;
-    let side_by_side = several.then(|| {
-        Section::new(
-            "Layers side by side",
-            vec![Block::Table(means(findings, &columns))],
-        )
-    });
+    let side_by_side = (columns.len() > 1)
+        .then(|| Section::new("Layers side by side", [means(findings, &columns)]));
+    let caption = "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
+                   is the untraced control's mean.";
+    let host = findings.host.as_ref();
     let stack = Figure {
-        caption:
-            "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
-                  is the untraced control's mean."
-                .to_owned(),
-        ..Figure::new(Stack { host: findings.host.as_ref(), columns })
+        caption: caption.to_owned(),
+        ..Figure::new(Stack { host, columns })
     };
     let medians = view::medians(findings);
     // Two are in the answer.
-    let tiles = (medians.len() > 2).then(|| Block::Figure(Figure::new(Medians(medians))));
-    let pictures = tiles.into_iter().chain([Block::Figure(stack)]).collect();
-    let mut all = vec![Section::new("Layers", pictures)];
+    let tiles = (medians.len() > 2).then(|| Figure::new(Medians(medians)));
+    let mut all = vec![Section::new("Layers", tiles.into_iter().chain([stack]))];
     all.extend(sums_and_segments(main));
     all.extend(side_by_side);
-    if !findings.differences.is_empty() {
-        let caption = format!(
-            "Left of the line is faster. The whisker is the 95 % CI over {}; one that contains ×1 is inconclusive.",
-            view::rounds(findings)
-        );
-        let sentences = words::differences(findings);
-        let said = sentences.iter().map(|text| vec![text.as_str()]);
-        let table = Table::new(
-            "Variants compared with the first",
-            vec![Column::words("request latency").broken(40, 20)],
-        )
-        .rows(said);
-        let figure = Figure {
-            caption,
-            table: Some(table),
-            ..Figure::new(Variants {
-                findings,
-                sentences,
-            })
-        };
-        all.push(Section::new(
-            "Variants compared with the first, untraced",
-            vec![Block::Figure(figure)],
-        ));
-    }
+    all.extend((!findings.differences.is_empty()).then(|| variants(findings)));
     all
+}
+
+/// Each variant compared with the first.
+fn variants(findings: &LayerFindings) -> Section<'_> {
+    let caption = format!(
+        "Left of the line is faster. The whisker is the 95 % CI over {}; one that contains ×1 is inconclusive.",
+        view::rounds(findings)
+    );
+    let sentences = sentences::differences(findings);
+    let table = Table::of("Variants compared with the first", &sentences)
+        .column(words("request latency").broken(40, 20), |text| {
+            text.as_str()
+        })
+        .done();
+    let figure = Figure {
+        caption,
+        table: Some(table),
+        ..Figure::new(Variants {
+            findings,
+            sentences,
+        })
+    };
+    Section::new("Variants compared with the first, untraced", [figure])
 }
 
 /// One column's states and layers, and its segments.
 pub fn sums_and_segments(column: &LayerColumn) -> [Section<'_>; 2] {
     [
-        Section::new(
-            view::title(column),
-            vec![Block::Table(column::sums(column))],
-        ),
-        Section::new(
-            "Segments in the order of the path",
-            vec![Block::Table(column::brief(column))],
-        ),
+        Section::new(view::title(column), [column::sums(column)]),
+        Section::new("Segments in the order of the path", [column::brief(column)]),
     ]
 }
 
@@ -326,97 +270,84 @@ fn head(column: &LayerColumn) -> Column {
     } else {
         format!("{}\n{variant}", column.machine)
     };
-    Column::figures(name.trim_end()).broken(24, 8)
+    figures(name.trim_end()).broken(24, 8)
 }
+
+/// The figures of the untraced control.
+const CONTROL: [(&str, fn(&Summary) -> f64); 3] = [
+    ("control, untraced: mean", |one| one.mean_ns),
+    ("control p50", |one| one.p50_ns),
+    ("control p99", |one| one.p99_ns),
+];
 
 /// The layers' means, a column for each machine and variant.
 fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
     let host = findings.host.as_ref();
-    let heads = host
-        .map(|_| Column::figures("native").spare(1))
-        .into_iter()
-        .chain(columns.iter().map(|c| head(c)));
-    let columns_of_table = [Column::words(scale.unit)]
-        .into_iter()
-        .chain(heads)
+    let native = host.map(|_| figures("native").spare(1)).into_iter();
+    let heads = [words(scale.unit)].into_iter().chain(native);
+    let heads = heads
+        .chain(columns.iter().map(|column| head(column)))
         .collect();
-    let mut table = Table::new(
-        "Mean of each layer by machine and variant",
-        columns_of_table,
-    )
-    .in_parts();
-    table.group("Mean of a traced request");
-    for (layer, means) in view::layers_of(columns) {
-        let empty = host.map(|_| Cell::default());
-        let means = means.iter().map(|mean| scale.number(*mean).into());
-        table.row(
-            [Cell::key(class(layer), layer.label())]
-                .into_iter()
-                .chain(empty)
-                .chain(means)
-                .collect::<Vec<Cell>>(),
-        );
-    }
-    let time = |ns: Option<f64>| ns.map_or(NONE.to_owned(), |ns| scale.number(ns));
-    let mut row = |name: &str, of_host: Option<f64>, text: &dyn Fn(&LayerColumn) -> String| {
-        let of_host = host.map(|_| of_host.map_or(String::new(), |ns| scale.number(ns)).into());
-        let texts = columns.iter().map(|c| Cell::strong(text(c)));
-        let cells: Vec<Cell> = [Cell::from(name)]
+    let mut table = Table::new("Mean of each layer by machine and variant", heads).in_parts();
+    // A name, what the bare host has beside it, and a cell for each column.
+    let cells = |name: Cell, of_host: Option<f64>, of_columns: Vec<Cell>| {
+        let of_host = of_host.map_or(String::new(), |ns| scale.number(ns));
+        let of_host = host.map(|_| Cell::from(of_host)).into_iter();
+        [name]
             .into_iter()
             .chain(of_host)
-            .chain(texts)
-            .collect();
-        if name == "total, traced" {
-            table.first(cells)
-        } else {
-            table.row(cells)
-        }
+            .chain(of_columns)
+            .collect::<Vec<Cell>>()
     };
-    row("unexplained", None, &|c| time(Some(c.unexplained_ns)));
-    row("total, traced", None, &|c| time(Some(c.traced.mean_ns)));
-    if columns.iter().any(|c| c.control.is_some()) {
-        row("control, untraced: mean", host.map(|h| h.mean_ns), &|c| {
-            time(c.control.map(|f| f.mean_ns))
-        });
-        row("control p50", host.map(|h| h.p50_ns), &|c| {
-            time(c.control.map(|f| f.p50_ns))
-        });
-        row("control p99", host.map(|h| h.p99_ns), &|c| {
-            time(c.control.map(|f| f.p99_ns))
-        });
-        let effect = |c: &LayerColumn| {
-            c.observer
-                .as_ref()
-                .map_or(NONE.to_owned(), |o| signed_percent(o.median - 1.0))
-        };
-        row("tracing overhead, paired", None, &effect);
+    table.group("Mean of a traced request");
+    for (layer, means) in view::layers_of(columns) {
+        let means = means.iter().map(|mean| scale.number(*mean).into());
+        let name = Cell::key(class(layer), layer.label());
+        table.row(cells(name, None, means.collect()));
     }
-    row("joined", None, &|c| words::joined(&c.matched));
-    row("clock error", None, &|c| {
-        format!("±{}", nanoseconds(c.clock.bound_ns))
-    });
+    let row = |name: &str, of_host: Option<f64>, text: &dyn Fn(&LayerColumn) -> String| {
+        let texts = columns.iter().map(|column| Cell::strong(text(column)));
+        cells(name.into(), of_host, texts.collect())
+    };
+    table.row(row("unexplained", None, &|c| {
+        scale.number(c.unexplained_ns)
+    }));
+    table.first(row("total, traced", None, &|c| {
+        scale.number(c.traced.mean_ns)
+    }));
+    if columns.iter().any(|c| c.control.is_some()) {
+        for (name, figure) in CONTROL {
+            let text = |column: &LayerColumn| {
+                let control = column.control.as_ref();
+                control.map_or(NONE.to_owned(), |one| scale.number(figure(one)))
+            };
+            table.row(row(name, host.map(figure), &text));
+        }
+        table.row(row("tracing overhead, paired", None, &tracing_overhead));
+    }
+    table.row(row("joined", None, &|c| sentences::joined(&c.matched)));
+    let clock_error = |c: &LayerColumn| format!("±{}", nanoseconds(c.clock.bound_ns));
+    table.row(row("clock error", None, &clock_error));
     table
+}
+
+fn tracing_overhead(column: &LayerColumn) -> String {
+    let observer = column.observer.as_ref();
+    observer.map_or(NONE.to_owned(), |one| signed_percent(one.median - 1.0))
 }
 
 /// Every row of every column.
 fn rows(columns: &[&LayerColumn]) -> Table {
     let scale = Scale::for_columns(columns);
-    let heads = columns.iter().map(|c| head(c));
-    let heads = [Column::words(format!("mean, {}", scale.unit)).broken(30, 20)]
-        .into_iter()
-        .chain(heads)
-        .collect();
-    let row = |key: view::Key| {
-        let mean = |c: &&LayerColumn| {
-            key.find(c)
-                .map_or(String::new(), |r| scale.number(r.time.mean_ns))
-        };
-        [key.name()]
-            .into_iter()
-            .chain(columns.iter().map(mean))
-            .collect::<Vec<String>>()
-    };
-    let table = Table::new("Mean of each row by machine and variant", heads).in_parts();
-    table.rows(view::rows_of(columns).into_iter().map(row))
+    let first = words(format!("mean, {}", scale.unit)).broken(30, 20);
+    let title = "Mean of each row by machine and variant";
+    let mut table = Table::of(title, view::rows_of(columns)).column(first, |key| key.name());
+    for column in columns {
+        table = table.column(head(column), |key| {
+            let row = key.find(column);
+            row.map_or(String::new(), |row| scale.number(row.time.mean_ns))
+        });
+    }
+    table.done().in_parts()
 }

@@ -1,9 +1,7 @@
 //! `profile diff`: which functions' fractions of the CPU samples changed, and whether both profiles are comparable.
 
-use super::functions::SHOWN;
-use super::heading::trigger;
-use super::share::{percent, range};
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
+use super::samples::{SHOWN, percent, range, trigger};
+use crate::engine::{Cell, Notice, Report, Section, Table, figures, words};
 use crate::number::counted;
 use vmtax_model::{FunctionChange, ProfileChanges, ProfileFindings};
 
@@ -24,13 +22,13 @@ pub fn changes(found: &ProfileChanges, unlike: &[String]) -> Report<'static> {
             counted(n as u64, "function")
         ),
     };
-    let table = (!found.changed.is_empty()).then(|| Block::Table(table(found)));
+    let table = (!found.changed.is_empty()).then(|| table(found));
     Report {
         study: "profile",
         title: "Functions whose fraction of CPU samples changed".to_owned(),
         answer,
         notices: vec![Notice::warnings(unlike.to_vec())],
-        sections: vec![Section::new("", table.into_iter().collect())],
+        sections: vec![Section::new("", table)],
         method: vec![all],
         ..Report::default()
     }
@@ -38,31 +36,19 @@ pub fn changes(found: &ProfileChanges, unlike: &[String]) -> Report<'static> {
 
 fn table(found: &ProfileChanges) -> Table {
     let change = |change: &&FunctionChange| {
-        Cell::strong(format!(
-            "{:+.1} %",
-            (change.after.share - change.before.share) * 100.0
-        ))
+        let share = change.after.share - change.before.share;
+        Cell::strong(format!("{:+.1} %", share * 100.0))
     };
     Table::of(
         "Functions whose fraction of CPU samples changed",
         &found.changed,
     )
-    .column(Column::words("function").cut(24, 12), |change| {
-        change.name.as_str()
-    })
-    .column(Column::figures("before"), |change| {
-        percent(change.before.share)
-    })
-    .column(Column::figures("95 % CI").spare(1), |change| {
-        range(&change.before)
-    })
-    .column(Column::figures("after"), |change| {
-        percent(change.after.share)
-    })
-    .column(Column::figures("95 % CI").spare(1), |change| {
-        range(&change.after)
-    })
-    .column(Column::figures("change"), change)
+    .column(words("function").cut(24, 12), |change| change.name.as_str())
+    .column(figures("before"), |change| percent(change.before.share))
+    .column(figures("95 % CI").spare(1), |change| range(&change.before))
+    .column(figures("after"), |change| percent(change.after.share))
+    .column(figures("95 % CI").spare(1), |change| range(&change.after))
+    .column(figures("change"), change)
     .done()
     .most(SHOWN)
 }
@@ -87,13 +73,9 @@ pub fn unlike(before: &ProfileFindings, after: &ProfileFindings) -> Vec<String> 
         ));
     }
     if before.kernel != after.kernel {
-        let with = if before.kernel {
-            "in the first"
-        } else {
-            "in the second"
-        };
+        let with = if before.kernel { "first" } else { "second" };
         unlike.push(format!(
-            "The kernel's functions were sampled {with} only, and fractions are of all samples: profile both as root."
+            "The kernel's functions were sampled in the {with} only, and fractions are of all samples: profile both as root."
         ));
     }
     unlike

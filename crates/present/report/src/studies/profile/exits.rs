@@ -1,92 +1,78 @@
 //! VM exits by reason, address and vCPU.
 
-use crate::engine::{Block, Cell, Column, Section, Table};
+use crate::engine::{Column, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds, were};
-use vmtax_model::{AddressSpace, DevicesFrom, ExitActivity, ExitAddress, ExitCount, GuestExits};
+use crate::text::Joined;
+use vmtax_model::{
+    AddressSpace, DevicesFrom, ExitActivity, ExitAddress, ExitCount, GuestExits, VcpuExits,
+};
 
 /// Reasons and addresses that a terminal shows without details.
 const SHOWN: usize = 12;
 
 /// Makes the section with the tables of VM exits.
 pub fn section(exits: &GuestExits) -> Section<'_> {
-    let mut blocks = Vec::new();
+    let mut tables = Vec::new();
     if !exits.reasons.is_empty() {
-        let rows = exits
-            .reasons
-            .iter()
-            .map(|reason| (vec![reason.reason.clone()], &reason.exits));
-        let words = vec![Column::words("reason").cut(20, 8)];
-        blocks.push(table("VM exits by reason", words, rows, activities(exits)));
+        let reasons = exits.reasons.iter();
+        let rows = reasons.map(|one| (vec![one.reason.clone()], &one.exits));
+        let heads = vec![words("reason").cut(20, 8)];
+        tables.push(table("VM exits by reason", heads, rows, activities(exits)));
     }
     if !exits.addresses.is_empty() {
-        let words = vec![
-            Column::words("address"),
-            Column::words("access"),
-            Column::words("device").cut(20, 8),
+        let heads = vec![
+            words("address"),
+            words("access"),
+            words("device").cut(20, 8),
         ];
         let row = |exit: &ExitAddress| {
-            vec![
-                address(exit),
-                direction(exit).to_owned(),
-                device(exit, exits.devices_from),
-            ]
+            let access = if exit.write { "write" } else { "read" };
+            let device = device(exit, exits.devices_from);
+            vec![address(exit), access.to_owned(), device]
         };
         let rows = exits.addresses.iter().map(|exit| (row(exit), &exit.exits));
-        blocks.push(table("VM exits by address", words, rows, None));
+        tables.push(table("VM exits by address", heads, rows, None));
     }
     if exits.vcpus.len() > 1 {
-        let table = Table::of("VM exits by vCPU", &exits.vcpus)
-            .column(Column::words("vCPU"), |vcpu| vcpu.vcpu.to_string())
-            .figures(
-                ["tid", "exits", "per s", "halted", "spinning", "other"],
-                |vcpu| {
-                    let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
-                    let [halted, spinning, other] =
-                        [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(nanoseconds);
-                    [
-                        vcpu.tid.to_string(),
-                        count(vcpu.count),
-                        per_s(vcpu.per_s),
-                        halted,
-                        spinning,
-                        other,
-                    ]
-                },
-            );
-        blocks.push(table.done().most(SHOWN));
+        tables.push(by_vcpu(exits));
     }
     if exits.reasons.is_empty() && !exits.counters.is_empty() {
         let table = Table::of("KVM counters", counters(exits))
-            .column(Column::words("KVM counter").cut(30, 16), |(name, _)| {
-                name.as_str()
-            })
-            .column(Column::figures("increase"), |(_, value)| count(**value));
-        blocks.push(table.done());
+            .column(words("KVM counter").cut(30, 16), |(name, _)| name.as_str())
+            .column(figures("increase"), |(_, value)| count(**value));
+        tables.push(table.done());
     }
-    Section::new(title(exits), blocks.into_iter().map(Block::Table).collect())
+    Section::new(title(exits), tables)
+}
+
+fn by_vcpu(exits: &GuestExits) -> Table {
+    let heads = ["tid", "exits", "per s", "halted", "spinning", "other"];
+    let cells = |vcpu: &&VcpuExits| {
+        let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
+        let [halted, spinning, other] =
+            [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(nanoseconds);
+        let (count, per_s) = (count(vcpu.count), per_s(vcpu.per_s));
+        [vcpu.tid.to_string(), count, per_s, halted, spinning, other]
+    };
+    Table::of("VM exits by vCPU", &exits.vcpus)
+        .column(words("vCPU"), |vcpu| vcpu.vcpu.to_string())
+        .figures(heads, cells)
+        .done()
+        .most(SHOWN)
 }
 
 /// Names the reasons that cost nothing: "HLT: the vCPU is halted until an interrupt. PAUSE_INSTRUCTION: it spins."
 fn activities(exits: &GuestExits) -> Option<String> {
-    let reasons = |activity| {
-        let of = exits
-            .reasons
-            .iter()
-            .filter(|reason| reason.activity == activity);
-        of.map(|reason| reason.reason.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
+    let line = |activity, text: &str| {
+        let reasons = exits.reasons.iter().filter(|one| one.activity == activity);
+        let reasons = reasons.map(|one| one.reason.as_str()).joined(", ");
+        (!reasons.is_empty()).then(|| format!("{reasons}: {text}"))
     };
-    let line =
-        |reasons: String, text: &str| (!reasons.is_empty()).then(|| format!("{reasons}: {text}"));
     let halted = line(
-        reasons(ExitActivity::Halted),
+        ExitActivity::Halted,
         "the vCPU is halted until an interrupt.",
     );
-    let spinning = line(
-        reasons(ExitActivity::Spinning),
-        "the vCPU spins, as for a lock.",
-    );
+    let spinning = line(ExitActivity::Spinning, "the vCPU spins, as for a lock.");
     let lines: Vec<String> = halted.into_iter().chain(spinning).collect();
     (!lines.is_empty()).then(|| lines.join(" "))
 }
@@ -98,14 +84,9 @@ fn title(exits: &GuestExits) -> String {
         0 if exits.counters.is_empty() => format!("VM exits: none in {:.1} s", exits.seconds),
         0 => format!("VM exits in {:.1} s, from KVM's counters", exits.seconds),
         n => {
-            let busy: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
-            let on = counted(n as u64, "vCPU");
-            format!(
-                "VM exits: {} in {:.1} s on {on}, {}/s",
-                count(all),
-                exits.seconds,
-                per_s(busy)
-            )
+            let rate = per_s(exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum());
+            let (all, on, seconds) = (count(all), counted(n as u64, "vCPU"), exits.seconds);
+            format!("VM exits: {all} in {seconds:.1} s on {on}, {rate}/s")
         }
     }
 }
@@ -117,24 +98,23 @@ fn table<'a>(
     rows: impl Iterator<Item = (Vec<String>, &'a ExitCount)>,
     note: Option<String>,
 ) -> Table {
-    let figures = ["exits", "to QEMU", "per s", "total", "mean"]
-        .into_iter()
-        .enumerate();
-    let figures = figures.map(|(i, name)| Column::figures(name).spare([0, 2, 1, 3, 0][i]));
+    let heads = [
+        ("exits", 0),
+        ("to QEMU", 2),
+        ("per s", 1),
+        ("total", 3),
+        ("mean", 0),
+    ];
+    let heads = heads.map(|(name, spare)| figures(name).spare(spare));
     let rows: Vec<(Vec<String>, &ExitCount)> = rows.collect();
-    let untimed = rows
-        .iter()
-        .any(|(_, exits)| exits.timed > 0 && exits.timed < exits.count);
+    let untimed = |exits: &ExitCount| exits.timed > 0 && exits.timed < exits.count;
+    let of_times = rows.iter().any(|(_, exits)| untimed(exits));
     let of_times =
-        untimed.then(|| "total and mean: of the exits that have a time, see Method".to_owned());
-    let rows = rows.into_iter().map(|(words, exits)| {
-        words
-            .into_iter()
-            .chain(self::figures(exits))
-            .map(Cell::from)
-            .collect::<Vec<_>>()
-    });
-    Table::new(label, words.into_iter().chain(figures).collect())
+        of_times.then(|| "total and mean: of the exits that have a time, see Method".to_owned());
+    let rows = rows
+        .into_iter()
+        .map(|(words, exits)| [words, exit_figures(exits).to_vec()].concat());
+    Table::new(label, words.into_iter().chain(heads).collect())
         .rows(rows)
         .most(SHOWN)
         .notes(note.into_iter().chain(of_times).collect())
@@ -159,19 +139,15 @@ fn device(exit: &ExitAddress, from: DevicesFrom) -> String {
 }
 
 /// Returns the number of exits, the number that QEMU handled, the rate per second, the total time and the mean.
-fn figures(exits: &ExitCount) -> [String; 5] {
-    let of_known = |ns: Option<f64>| ns.map_or(NONE.to_owned(), nanoseconds);
+fn exit_figures(exits: &ExitCount) -> [String; 5] {
     let total = exits.mean_ns.map(|_| exits.total_ns);
-    [
-        count(exits.count),
-        count(exits.user),
-        per_s(exits.per_s),
-        of_known(total),
-        of_known(exits.mean_ns),
-    ]
+    let [total, mean] = [total, exits.mean_ns].map(|ns| ns.map_or(NONE.to_owned(), nanoseconds));
+    let [count, user] = [exits.count, exits.user].map(count);
+    [count, user, per_s(exits.per_s), total, mean]
 }
 
-fn per_s(rate: f64) -> String {
+/// A rate per second: with one decimal below ten.
+pub fn per_s(rate: f64) -> String {
     if rate < 10.0 {
         format!("{rate:.1}")
     } else {
@@ -179,20 +155,11 @@ fn per_s(rate: f64) -> String {
     }
 }
 
-fn direction(exit: &ExitAddress) -> &'static str {
-    if exit.write { "write" } else { "read" }
-}
-
 /// The counters that grew, those of exits and interrupts first.
 fn counters(exits: &GuestExits) -> Vec<(&String, &u64)> {
-    let mut grown: Vec<(&String, &u64)> = exits
-        .counters
-        .iter()
-        .filter(|(_, value)| **value > 0)
-        .collect();
-    grown.sort_by_key(|(name, _)| {
-        !(name.contains("exit") || name.contains("irq") || name.contains("halt"))
-    });
+    let grown = exits.counters.iter().filter(|(_, value)| **value > 0);
+    let mut grown: Vec<(&String, &u64)> = grown.collect();
+    grown.sort_by_key(|(name, _)| !["exit", "irq", "halt"].iter().any(|one| name.contains(one)));
     grown.truncate(2 * SHOWN);
     grown
 }
@@ -204,14 +171,11 @@ pub fn method(exits: &GuestExits) -> Vec<String> {
         lines.push(exits.timing.clone());
     }
     if !exits.addresses.is_empty() {
-        lines.push(match exits.devices_from {
-            DevicesFrom::MemoryTree => {
-                "Device names are from QEMU's memory tree (info mtree).".to_owned()
-            }
-            DevicesFrom::UsualPlaces => {
-                "Device names are guessed from a PC's standard address map.".to_owned()
-            }
-        });
+        let from = match exits.devices_from {
+            DevicesFrom::MemoryTree => "from QEMU's memory tree (info mtree)",
+            DevicesFrom::UsualPlaces => "guessed from a PC's standard address map",
+        };
+        lines.push(format!("Device names are {from}."));
     }
     if exits.lost > 0 {
         let (lost, were) = (count(exits.lost), were(exits.lost));

@@ -1,11 +1,11 @@
-//! Samples and counts from inside a guest.
+//! A guest: samples and counts from inside it, and the code that its vCPUs execute, as QEMU sees it.
 
-use super::functions::functions;
-use super::share::percent;
+use super::samples::{functions, percent};
 use crate::ReportError;
-use crate::engine::{Block, Column, Section, Table};
+use crate::engine::{Block, Cell, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds, were};
-use vmtax_model::{CallCounts, CountMethod, GuestCall, GuestFindings};
+use crate::text::only_if;
+use vmtax_model::{CallCounts, CodePlace, CountMethod, GuestCall, GuestCode, GuestFindings};
 
 /// System calls that a terminal shows without details, and that a page lists.
 const SHOWN: (usize, usize) = (15, 40);
@@ -19,40 +19,25 @@ pub fn sections(guest: &GuestFindings) -> Vec<Section<'_>> {
             "In the guest: {of} from its perf_events, {}/s per vCPU",
             guest.hz
         );
-        let tables = [functions("Functions in the guest", &guest.functions)].map(Block::Table);
-        let threads = Block::Folded(
-            "Threads in the guest".to_owned(),
-            vec![Block::Table(threads(guest))],
-        );
-        let blocks = if guest.samples > 0 {
-            tables.into_iter().chain([threads]).collect()
-        } else {
-            Vec::new()
-        };
+        let functions = Block::Table(functions("Functions in the guest", &guest.functions));
+        let threads = Block::folded("Threads in the guest", [threads(guest)]);
+        let blocks = only_if(guest.samples > 0, vec![functions, threads]);
         sections.push(Section::new(title, blocks));
     }
-    sections.extend(
-        guest
-            .calls
-            .iter()
-            .map(|found| Section::new("System calls in the guest", vec![calls(found)])),
-    );
+    let calls = guest.calls.iter().map(calls);
+    sections.extend(calls.map(|block| Section::new("System calls in the guest", [block])));
     sections
 }
 
 fn threads(guest: &GuestFindings) -> Table {
     Table::of("Threads in the guest", &guest.threads)
-        .column(Column::words("thread").cut(16, 10), |thread| {
-            thread.name.as_str()
-        })
-        .column(Column::figures("tid"), |thread| thread.tid.to_string())
-        .column(Column::figures("CPU"), |thread| {
+        .column(words("thread").cut(16, 10), |thread| thread.name.as_str())
+        .column(figures("tid"), |thread| thread.tid.to_string())
+        .column(figures("CPU"), |thread| {
             thread.cpu.map_or(NONE.to_owned(), percent)
         })
-        .column(Column::figures("samples"), |thread| {
-            count(thread.share.samples)
-        })
-        .column(Column::figures("in kernel"), |thread| count(thread.kernel))
+        .column(figures("samples"), |thread| count(thread.share.samples))
+        .column(figures("in kernel"), |thread| count(thread.kernel))
         .done()
 }
 
@@ -61,21 +46,19 @@ fn calls<'a>(found: &CallCounts<GuestCall>) -> Block<'a> {
         return Block::Text("none".to_owned());
     }
     let table = Table::of("System calls in the guest", found.rows.iter().take(SHOWN.1))
-        .column(Column::words("call").cut(20, 12), |row| row.name.as_str())
-        .column(Column::figures("pid"), |row| {
+        .column(words("call").cut(20, 12), |row| row.name.as_str())
+        .column(figures("pid"), |row| {
             row.pid.map_or(String::new(), |pid| pid.to_string())
         })
-        .column(Column::figures("calls"), |row| count(row.calls))
-        .column(Column::figures("mean"), |row| nanoseconds(row.avg_ns))
-        .column(Column::figures("shortest").spare(2), |row| {
+        .column(figures("calls"), |row| count(row.calls))
+        .column(figures("mean"), |row| nanoseconds(row.avg_ns))
+        .column(figures("shortest").spare(2), |row| {
             nanoseconds(row.min_ns as f64)
         })
-        .column(Column::figures("longest").spare(1), |row| {
+        .column(figures("longest").spare(1), |row| {
             nanoseconds(row.max_ns as f64)
         })
-        .column(Column::figures("total"), |row| {
-            nanoseconds(row.total_ns as f64)
-        });
+        .column(figures("total"), |row| nanoseconds(row.total_ns as f64));
     Block::Table(table.done().most(SHOWN.0))
 }
 
@@ -104,13 +87,10 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
                 "one by one, since the guest's kernel cannot count them (no BPF)"
             }
         };
-        let added = calls
-            .added_ns
-            .map(|ns| format!(", which adds {} to each call", nanoseconds(ns.max(0.0))));
-        lines.push(format!(
-            "System calls were counted {how}{}.",
-            added.unwrap_or_default()
-        ));
+        let added = calls.added_ns.map_or(String::new(), |ns| {
+            format!(", which adds {} to each call", nanoseconds(ns.max(0.0)))
+        });
+        lines.push(format!("System calls were counted {how}{added}."));
     }
     lines
 }
@@ -152,4 +132,51 @@ pub fn call_lines(found: &CallCounts<GuestCall>) -> Result<String, ReportError> 
         .iter()
         .map(|row| Ok(serde_json::to_string(row)? + "\n"))
         .collect()
+}
+
+/// Addresses that a terminal shows without details, and that a page lists.
+const ADDRESSES: (usize, usize) = (8, 40);
+
+/// Makes the section on the code that the vCPUs executed.
+pub fn code(code: &GuestCode) -> Section<'_> {
+    let title = format!("Guest code of the vCPUs: {}", counted(code.looks, "sample"));
+    let table = Table::of("Where the vCPUs were", code.places.iter().take(ADDRESSES.1))
+        .column(words("address"), |place| format!("{:#x}", place.address))
+        .column(words("in").spare(2), |place| mode(place))
+        .column(figures("samples").spare(1), |place| {
+            count(place.share.samples)
+        })
+        .column(figures("of all"), |place| {
+            Cell::strong(percent(place.share.share))
+        })
+        .column(words("previous").cut(18, 12), |place| place.done.as_str())
+        .column(words("next").cut(18, 12), |place| place.next.as_str());
+    let block = match code.places.is_empty() {
+        true => Block::Text("The vCPUs were halted at each sample.".to_owned()),
+        false => Block::Table(table.done().most(ADDRESSES.0)),
+    };
+    Section::new(title, [block])
+}
+
+/// Whose code it is.
+fn mode(place: &CodePlace) -> String {
+    match place.level {
+        0 => "kernel".to_owned(),
+        3 => "program".to_owned(),
+        ring => format!("ring {ring}"),
+    }
+}
+
+/// Returns the method of sampling: number of samples, halted vCPUs, time of a query.
+pub fn code_method(code: &GuestCode) -> String {
+    let halted = percent(code.halted.share);
+    let halted = only_if(
+        code.halted.samples != 0,
+        format!(", {halted} of them of a halted vCPU"),
+    );
+    format!(
+        "Guest code: {} of the vCPUs through QEMU's monitor{halted}; a query took {} (median).",
+        counted(code.looks, "sample"),
+        nanoseconds(code.look_ns)
+    )
 }

@@ -1,25 +1,21 @@
 //! `profile`: which threads run or wait, and for what; which functions the CPU time goes to; avoidable costs of the guest.
 
 mod changes;
-mod code;
 pub(super) mod exits;
-pub(super) mod functions;
 mod guest;
-mod heading;
 mod notes;
+pub(super) mod samples;
 mod schedule;
-mod share;
 pub(super) mod threads;
 
 pub use changes::{changes, unlike};
 pub use guest::call_lines;
 
-use crate::charts::flame::Flame;
-use crate::engine::{Block, Column, Figure, Notice, Origin, Report, Section, Table};
+use crate::charts::profile::Flame;
+use crate::engine::{Figure, Notice, Origin, Report, Section, Table, figures, words};
+use crate::text::Joined;
 use crate::view::not_observed;
-use functions::functions;
-use heading::heading;
-use share::{percent, range};
+use samples::{functions, heading, percent, range};
 use vmtax_model::{Advice, ProfileFindings};
 
 /// The flame graphs that a profile has, as SVG.
@@ -39,41 +35,7 @@ pub fn report<'a>(
     pictures: &'a Pictures,
     origin: Origin,
 ) -> Report<'a> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
-    if let Some(states) = &findings.states {
-        let title = format!("Thread states over {:.1} s", states.seconds);
-        sections.push(Section::new(
-            title,
-            vec![Block::Figure(threads::states(states))],
-        ));
-    }
-    sections.extend(drawn(pictures));
-    if findings.samples > 0 {
-        if !findings.tcg.is_empty() {
-            sections.push(Section::new(
-                "vCPU threads under TCG",
-                vec![Block::Table(tcg(findings))],
-            ));
-        }
-        let title = "Functions by CPU samples (self)";
-        sections.push(Section::new(
-            title,
-            vec![Block::Table(functions(title, &findings.functions))],
-        ));
-        let (title, table) = (
-            "Threads by CPU samples",
-            Block::Table(threads::on_cpu(findings)),
-        );
-        // What threads did says more.
-        sections.push(Section {
-            detail: findings.states.is_some(),
-            ..Section::new(title, vec![table])
-        });
-    }
-    sections.extend(findings.exits.iter().map(exits::section));
-    sections.extend(findings.guest.iter().flat_map(guest::sections));
-    sections.extend(findings.code.iter().map(code::section));
-    sections.extend(findings.schedule.iter().flat_map(schedule::sections));
+    let missing = findings.missing.iter();
     Report {
         study: "profile",
         title: of(findings),
@@ -82,34 +44,47 @@ pub fn report<'a>(
         next: vec![format!("{} --details", origin.command)],
         advice: advice(findings),
         notices: vec![
-            Notice::missing(
-                "Not observed",
-                findings
-                    .missing
-                    .iter()
-                    .map(|missing| not_observed(missing, ""))
-                    .collect(),
-            ),
+            Notice::not_observed(missing.map(|one| not_observed(one, "")).collect()),
             Notice::warnings(notes::notes(findings)),
         ],
         origin,
-        sections,
+        sections: sections(findings, pictures),
         method: notes::quality(findings),
         ..Report::default()
     }
 }
 
+fn sections<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures) -> Vec<Section<'a>> {
+    let mut sections: Vec<Section<'_>> = Vec::new();
+    if let Some(states) = &findings.states {
+        let title = format!("Thread states over {:.1} s", states.seconds);
+        sections.push(Section::new(title, [threads::states(states)]));
+    }
+    sections.extend(drawn(pictures));
+    if findings.samples > 0 {
+        if !findings.tcg.is_empty() {
+            sections.push(Section::new("vCPU threads under TCG", [tcg(findings)]));
+        }
+        let title = "Functions by CPU samples (self)";
+        sections.push(Section::new(title, [functions(title, &findings.functions)]));
+        // What threads did says more.
+        sections.push(Section {
+            detail: findings.states.is_some(),
+            ..Section::new("Threads by CPU samples", [threads::on_cpu(findings)])
+        });
+    }
+    sections.extend(findings.exits.iter().map(exits::section));
+    sections.extend(findings.guest.iter().flat_map(guest::sections));
+    sections.extend(findings.code.iter().map(guest::code));
+    sections.extend(findings.schedule.iter().flat_map(schedule::sections));
+    sections
+}
+
 /// Returns the subject of a profile: "qemu-system-x86_64, process 123", and the file if other tools recorded it.
 pub fn of(findings: &ProfileFindings) -> String {
-    let process =
-        (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
-    findings
-        .file
-        .iter()
-        .cloned()
-        .chain(process)
-        .collect::<Vec<_>>()
-        .join(": ")
+    let (program, pid) = (&findings.program, findings.pid);
+    let process = (pid > 0).then(|| format!("{program}, process {pid}"));
+    findings.file.iter().cloned().chain(process).joined(": ")
 }
 
 /// Waits and costs that a remedy takes away.
@@ -120,7 +95,7 @@ fn advice(findings: &ProfileFindings) -> Vec<Advice> {
     states.chain(exits).chain(code).cloned().collect()
 }
 
-fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
+fn drawn(pictures: &Pictures) -> impl Iterator<Item = Section<'_>> {
     let titles = [
         ("Flame graph, on CPU: only what runs", &pictures.on_cpu),
         (
@@ -132,31 +107,23 @@ fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
             &pictures.whole,
         ),
     ];
-    let mut sections = Vec::new();
-    for (title, svg) in titles {
-        if let Some(svg) = svg {
-            let caption = "A frame's width is its fraction of the samples. Click it to zoom, Ctrl-F searches. Colors: QEMU red, \
-                           libraries yellow, host kernel orange, translated code green, guest kernel blue, guest programs cyan.";
-            let figure = Figure {
-                caption: caption.to_owned(),
-                ..Figure::new(Flame {
-                    title: title.to_owned(),
-                    svg,
-                })
-            };
-            sections.push(Section::new(title, vec![Block::Figure(figure)]));
-        }
-    }
-    sections
+    let caption = "A frame's width is its fraction of the samples. Click it to zoom, Ctrl-F searches. Colors: QEMU red, \
+                   libraries yellow, host kernel orange, translated code green, guest kernel blue, guest programs cyan.";
+    titles.into_iter().filter_map(move |(title, svg)| {
+        let svg = svg.as_ref()?;
+        let figure = Figure {
+            caption: caption.to_owned(),
+            ..Figure::new(Flame { title, svg })
+        };
+        Some(Section::new(title, [figure]))
+    })
 }
 
 /// Makes the table of the activities of vCPU threads under TCG.
 fn tcg(findings: &ProfileFindings) -> Table {
     Table::of("What TCG's vCPU threads do", &findings.tcg)
-        .column(Column::words("part").broken(24, 16), |part| {
-            part.part.label()
-        })
-        .column(Column::figures("share"), |part| percent(part.share.share))
-        .column(Column::figures("95 % CI"), |part| range(&part.share))
+        .column(words("part").broken(24, 16), |part| part.part.label())
+        .column(figures("share"), |part| percent(part.share.share))
+        .column(figures("95 % CI"), |part| range(&part.share))
         .done()
 }

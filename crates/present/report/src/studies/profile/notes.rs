@@ -1,9 +1,10 @@
 //! Notes for the reader of a profile: the quality of the samples, their cost, and missing data.
 
-use super::share::percent;
-use super::{code, exits, guest};
+use super::samples::percent;
+use super::{exits, guest};
 use crate::number::{count, counted, nanoseconds, were};
-use vmtax_model::{FunctionShare, ProfileFindings, UnnamedFile};
+use crate::text::{Joined, only_if};
+use vmtax_model::{FunctionShare, Pauses, ProfileFindings, UnnamedFile, WallFindings};
 
 /// With fewer samples on CPU than this a fraction of a half is known to a tenth at best.
 const FEW: u64 = 100;
@@ -13,11 +14,7 @@ const LONG_STOP_NS: f64 = 1e6;
 /// Returns the quality of the samples, and their cost.
 pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     let mut lines = Vec::new();
-    let outside = if findings.translated_samples > 0 {
-        " outside translated code"
-    } else {
-        ""
-    };
+    let outside = only_if(findings.translated_samples > 0, " outside translated code");
     if findings.user_samples > 0 {
         lines.push(format!(
             "Of {} with a user-space stack{outside}, {} were unwound completely.",
@@ -32,29 +29,11 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
             percent(findings.translated_unwound.share)
         ));
     }
-    if let Some(wall) = &findings.wall {
-        let (pauses, moments) = (&wall.pauses, count(wall.moments));
-        lines.push(match pauses.count {
-            0 => format!(
-                "Wall-clock sampling: {moments} passes over all threads, none of which stopped a thread. A waiting thread's stack was \
-                 copied while it waited. Running threads have no wall-clock stacks; use --stop-threads to include them."
-            ),
-            stops => format!(
-                "Wall-clock sampling: {moments} passes over all threads, {}: {} with the thread stopped, for {} (median), {} (p99), \
-                 {} (max) each, and {} of waiting threads without a stop.",
-                counted(stops + pauses.unstopped, "sample"),
-                count(stops),
-                nanoseconds(pauses.p50_ns),
-                nanoseconds(pauses.p99_ns),
-                nanoseconds(pauses.max_ns),
-                count(pauses.unstopped)
-            ),
-        });
-    }
+    lines.extend(findings.wall.as_ref().map(wall_clock));
     lines.extend(windows(findings));
     lines.extend(findings.guest.iter().flat_map(guest::method));
     lines.extend(findings.exits.iter().flat_map(exits::method));
-    lines.extend(findings.code.iter().map(code::method));
+    lines.extend(findings.code.iter().map(guest::code_method));
     if findings.file.is_none() {
         lines.push(format!(
             "vmtax itself used {} of a CPU meanwhile.",
@@ -64,22 +43,42 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     lines
 }
 
+/// Returns the number of wall-clock samples, and how they were taken.
+fn wall_clock(wall: &WallFindings) -> String {
+    let (pauses, moments) = (&wall.pauses, count(wall.moments));
+    match pauses.count {
+        0 => format!(
+            "Wall-clock sampling: {moments} passes over all threads, none of which stopped a thread. A waiting thread's stack was \
+             copied while it waited. Running threads have no wall-clock stacks; use --stop-threads to include them."
+        ),
+        stops => format!(
+            "Wall-clock sampling: {moments} passes over all threads, {}: {} with the thread stopped, for {} each, \
+             and {} of waiting threads without a stop.",
+            counted(stops + pauses.unstopped, "sample"),
+            count(stops),
+            lengths(pauses),
+            count(pauses.unstopped)
+        ),
+    }
+}
+
+/// "12 µs (median), 80 µs (p99), 1.20 ms (max)".
+fn lengths(pauses: &Pauses) -> String {
+    let [p50, p99, max] = [pauses.p50_ns, pauses.p99_ns, pauses.max_ns].map(nanoseconds);
+    format!("{p50} (median), {p99} (p99), {max} (max)")
+}
+
 /// Returns the time that each observer observed; `None` for fewer than two.
 fn windows(findings: &ProfileFindings) -> Option<String> {
-    let states = findings
-        .states
-        .as_ref()
-        .map(|states| ("thread states", states.seconds));
-    let exits = findings
-        .exits
-        .as_ref()
-        .map(|exits| ("VM exits", exits.seconds));
-    let samples = (findings.seconds > 0.0).then_some(("samples", findings.seconds));
-    let all: Vec<String> = [states, samples, exits]
-        .into_iter()
-        .flatten()
-        .map(|(what, s)| format!("{what} {s:.1} s"))
-        .collect();
+    let states = findings.states.as_ref();
+    let exits = findings.exits.as_ref();
+    let all = [
+        states.map(|states| ("thread states", states.seconds)),
+        (findings.seconds > 0.0).then_some(("samples", findings.seconds)),
+        exits.map(|exits| ("VM exits", exits.seconds)),
+    ];
+    let all = all.into_iter().flatten();
+    let all: Vec<String> = all.map(|(what, s)| format!("{what} {s:.1} s")).collect();
     (all.len() > 1).then(|| format!("Observed: {}.", all.join(", ")))
 }
 
@@ -110,22 +109,13 @@ fn sampling(findings: &ProfileFindings) -> Vec<String> {
         ));
     }
     if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
-        notes.push(
-            "The kernel's part of the stacks was not sampled: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
-                .to_owned(),
-        );
+        let why = "The kernel's part of the stacks was not sampled: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`.";
+        notes.push(why.to_owned());
     }
     if findings.lost > 0 {
-        let less = if findings.file.is_some() {
-            "perf record -F"
-        } else {
-            "--hz"
-        };
-        let lost = counted(findings.lost, "sample");
-        notes.push(format!(
-            "{lost} {} lost: sample less often ({less}).",
-            were(findings.lost)
-        ));
+        let less = findings.file.as_ref().map_or("--hz", |_| "perf record -F");
+        let (lost, were) = (counted(findings.lost, "sample"), were(findings.lost));
+        notes.push(format!("{lost} {were} lost: sample less often ({less})."));
     }
     notes
 }
@@ -133,27 +123,23 @@ fn sampling(findings: &ProfileFindings) -> Vec<String> {
 /// Returns notes on long stops of threads by wall-clock sampling, and on their end.
 fn stops(findings: &ProfileFindings) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(pauses) = findings
-        .wall
-        .as_ref()
-        .map(|wall| &wall.pauses)
-        .filter(|pauses| pauses.p99_ns > LONG_STOP_NS)
-    {
+    let Some(wall) = &findings.wall else {
+        return notes;
+    };
+    let pauses = &wall.pauses;
+    if pauses.p99_ns > LONG_STOP_NS {
         notes.push(format!(
-            "Wall-clock sampling stopped a thread for {} (median), {} (p99), {} (max): the host is busy. Threads of a VM that \
+            "Wall-clock sampling stopped a thread for {}: the host is busy. Threads of a VM that \
              vmtax did not start are stopped only with --stop-threads.",
-            nanoseconds(pauses.p50_ns),
-            nanoseconds(pauses.p99_ns),
-            nanoseconds(pauses.max_ns)
+            lengths(pauses)
         ));
     }
-    if let Some(ended) = findings.wall.as_ref().and_then(|wall| wall.stops_ended) {
+    if let Some(ended) = wall.stops_ended {
+        let [after, stop, limit] =
+            [ended.after_ns, ended.stop_ns, ended.limit_ns].map(|ns| nanoseconds(ns as f64));
         notes.push(format!(
-            "No thread was stopped any more after {} of wall-clock samples: one stop lasted {}, the limit is {} \
-             (--stop-threads=TIME). Later samples have no stacks of running threads.",
-            nanoseconds(ended.after_ns as f64),
-            nanoseconds(ended.stop_ns as f64),
-            nanoseconds(ended.limit_ns as f64)
+            "No thread was stopped any more after {after} of wall-clock samples: one stop lasted {stop}, the limit is {limit} \
+             (--stop-threads=TIME). Later samples have no stacks of running threads."
         ));
     }
     notes
@@ -161,10 +147,8 @@ fn stops(findings: &ProfileFindings) -> Vec<String> {
 
 /// Returns a note on lost events of the scheduler and of system calls.
 fn lost_events(findings: &ProfileFindings) -> Option<String> {
-    let schedule = findings
-        .schedule
-        .as_ref()
-        .filter(|schedule| schedule.lost > 0)?;
+    let schedule = findings.schedule.as_ref();
+    let schedule = schedule.filter(|schedule| schedule.lost > 0)?;
     Some(format!(
         "{} of the scheduler and of system calls {} lost: their figures cover only the {:.2} s before.",
         counted(schedule.lost, "event"),
@@ -177,16 +161,10 @@ fn lost_events(findings: &ProfileFindings) -> Option<String> {
 fn cut_stacks(findings: &ProfileFindings) -> Option<String> {
     let are_many = findings.cut * 20 > findings.user_samples;
     are_many.then(|| {
-        let more = if findings.file.is_some() {
-            "perf record --call-graph dwarf,BYTES"
-        } else {
-            "--stack"
-        };
-        let cut = counted(findings.cut, "stack");
-        format!(
-            "{cut} {} deeper than the copied part: copy more ({more}).",
-            were(findings.cut)
-        )
+        let file = findings.file.as_ref();
+        let more = file.map_or("--stack", |_| "perf record --call-graph dwarf,BYTES");
+        let (cut, were) = (counted(findings.cut, "stack"), were(findings.cut));
+        format!("{cut} {were} deeper than the copied part: copy more ({more}).")
     })
 }
 
@@ -205,10 +183,8 @@ fn timer_skid(findings: &ProfileFindings) -> Option<String> {
 fn unnamed_functions(findings: &ProfileFindings) -> Vec<String> {
     let mut notes = Vec::new();
     let samples = |of: &dyn Fn(&FunctionShare) -> bool| {
-        let found = findings
-            .functions
-            .iter()
-            .filter(|function| !function.named && of(function));
+        let all = findings.functions.iter();
+        let found = all.filter(|function| !function.named && of(function));
         let sum: u64 = found.map(|function| function.inside.samples).sum();
         (sum > 0).then(|| percent(sum as f64 / findings.samples.max(1) as f64))
     };
@@ -223,34 +199,24 @@ fn unnamed_functions(findings: &ProfileFindings) -> Vec<String> {
         notes.push(format!(
             "{fraction} of the samples are in functions without symbols (FILE:NEAREST±OFFSET): {}. \
              Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
-            files_without_symbols(findings).join(", ")
+            files_without_symbols(findings)
         ));
     }
     notes
 }
 
 /// Returns the first files with samples in functions without symbols, each with the reason.
-fn files_without_symbols(findings: &ProfileFindings) -> Vec<String> {
+fn files_without_symbols(findings: &ProfileFindings) -> String {
     let sampled = |file: &&UnnamedFile| {
-        findings
-            .functions
-            .iter()
-            .any(|one| !one.named && is_in(one, file))
+        let mut functions = findings.functions.iter();
+        functions.any(|one| !one.named && is_in(one, file))
     };
     let name = |file: &UnnamedFile| {
-        format!(
-            "{} ({})",
-            file.file.rsplit('/').next().unwrap_or_default(),
-            file.why
-        )
+        let name = file.file.rsplit('/').next().unwrap_or_default();
+        format!("{name} ({})", file.why)
     };
-    findings
-        .unnamed
-        .iter()
-        .filter(sampled)
-        .take(4)
-        .map(name)
-        .collect()
+    let files = findings.unnamed.iter().filter(sampled);
+    files.take(4).map(name).joined(", ")
 }
 
 /// Returns true if a function is of this file.
@@ -260,10 +226,10 @@ fn is_in(function: &FunctionShare, file: &UnnamedFile) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heading::heading;
+    use super::super::samples::heading;
     use super::*;
     use vmtax_model::samples::StopsEnded;
-    use vmtax_model::{GuestFindings, Pauses, SampleShare, ScheduleFindings, WallFindings};
+    use vmtax_model::{GuestFindings, SampleShare, ScheduleFindings};
 
     /// A profile of which there is so much of everything.
     fn of(n: u64) -> ProfileFindings {

@@ -1,10 +1,10 @@
 //! Threads: how each spent the time, and who used the CPUs.
 
-use super::share::percent;
-use crate::charts::threads::{ThreadBars, bar, legend};
-use crate::engine::{Cell, Column, Figure, Table, Tone};
+use super::samples::percent;
+use crate::charts::profile::{ThreadBars, bar, legend};
+use crate::engine::{Cell, Figure, Table, Tone, figures, words};
 use crate::number::{self, NONE, count, counted};
-use crate::text::plain;
+use crate::text::{Joined, listed, only_if, plain};
 use vmtax_model::{
     ProcessStop, ProfileFindings, Role, RunState, StateFindings, StateSource, StateWait,
     ThreadRates, ThreadShare, ThreadStates, WaitFor,
@@ -45,28 +45,16 @@ fn does_not_run(findings: &ProfileFindings) -> Option<String> {
             "{} has stopped process {pid}: all its threads are in state t.",
             plain(tracer)
         )),
-        (None, Some(RunState::Stopped(why))) if why == "paused" => {
-            Some("The guest is paused: no vCPU runs.".to_owned())
-        }
-        (None, Some(RunState::Stopped(why))) if why == "guest-panicked" => {
-            Some("The guest has panicked: no vCPU runs.".to_owned())
-        }
-        (None, Some(RunState::Stopped(why))) => Some(format!(
-            "The guest does not run: its state is \"{}\".",
-            plain(why)
-        )),
+        (None, Some(RunState::Stopped(why))) => Some(match why.as_str() {
+            "paused" => "The guest is paused: no vCPU runs.".to_owned(),
+            "guest-panicked" => "The guest has panicked: no vCPU runs.".to_owned(),
+            why => format!("The guest does not run: its state is \"{}\".", plain(why)),
+        }),
         (None, None) => {
             let states = findings.states.as_ref()?;
-            let mut vcpus = states
-                .threads
-                .iter()
-                .filter(|t| matches!(t.role, Some(Role::Vcpu(_))))
-                .peekable();
+            let mut vcpus = states.threads.iter().filter(|t| is_vcpu(t)).peekable();
             vcpus.peek()?;
             // A wake-up by QEMU runs no guest code.
-            let is_still = |vcpu: &ThreadStates| {
-                vcpu.running + vcpu.runnable.unwrap_or(0.0) < ThreadRates::STILL
-            };
             vcpus.all(is_still).then(|| {
                 let seconds = states.seconds;
                 format!("No vCPU ran in {seconds:.1} s: the guest is halted or paused; QMP does not tell which.")
@@ -74,6 +62,15 @@ fn does_not_run(findings: &ProfileFindings) -> Option<String> {
         }
         (None, Some(RunState::Running)) => None,
     }
+}
+
+fn is_vcpu(thread: &ThreadStates) -> bool {
+    matches!(thread.role, Some(Role::Vcpu(_)))
+}
+
+/// Returns true if a thread was on a CPU, or in its run queue, for next to no time.
+fn is_still(thread: &ThreadStates) -> bool {
+    thread.running + thread.runnable.unwrap_or(0.0) < ThreadRates::STILL
 }
 
 fn most_sampled(findings: &ProfileFindings) -> Option<String> {
@@ -88,7 +85,7 @@ fn most_sampled(findings: &ProfileFindings) -> Option<String> {
 
 /// The vCPUs' time, or that of the busiest thread where there is none.
 fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<String> {
-    let subject = Subject::of(states, findings)?;
+    let subject = Subject::choose(states, findings)?;
     Some(format!(
         "{} {} of {:.1} s{}{}.",
         subject.who(),
@@ -112,11 +109,8 @@ struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     /// Chooses the threads; `None` if there is none.
-    fn of(states: &'a StateFindings, findings: &ProfileFindings) -> Option<Subject<'a>> {
-        let vcpus = states
-            .threads
-            .iter()
-            .filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
+    fn choose(states: &'a StateFindings, findings: &ProfileFindings) -> Option<Subject<'a>> {
+        let vcpus = states.threads.iter().filter(|thread| is_vcpu(thread));
         let mut threads: Vec<&ThreadStates> = vcpus.collect();
         let has_vcpus = !threads.is_empty();
         if !has_vcpus {
@@ -145,24 +139,16 @@ impl<'a> Subject<'a> {
 
     /// Returns the part of the time in which they waited for this reason.
     fn waiting(&self, reason: WaitFor) -> f64 {
-        self.mean(&|t| {
-            t.waits
-                .iter()
-                .filter(|w| w.reason == reason)
-                .map(|w| w.fraction)
-                .sum()
-        })
+        let of_reason = |wait: &StateWait| (wait.reason == reason).then_some(wait.fraction);
+        self.mean(&|thread| thread.waits.iter().filter_map(of_reason).sum())
     }
 
     /// Returns the beginning of the sentence: the threads, and the verb.
     fn who(&self) -> String {
         match self.threads.as_slice() {
             [one] if !self.has_vcpus => {
-                format!(
-                    "The busiest of {}, {}, was",
-                    counted(self.states.threads.len() as u64, "thread"),
-                    one.name
-                )
+                let threads = counted(self.states.threads.len() as u64, "thread");
+                format!("The busiest of {threads}, {}, was", one.name)
             }
             [one] => format!("{} was", one.name),
             several => format!("The {} vCPU threads were", several.len()),
@@ -180,11 +166,7 @@ impl<'a> Subject<'a> {
             format!(" (including {} in KVM halt polling)", number::percent(part))
         });
         let part = |(part, what): &(f64, String)| {
-            let of_it = if what == running {
-                polling.as_str()
-            } else {
-                ""
-            };
+            let of_it = only_if(what == running, &*polling);
             format!("{what} {}{of_it}", number::percent(*part))
         };
         let fractions = self.fractions(running);
@@ -225,16 +207,9 @@ impl<'a> Subject<'a> {
     fn starved_thread(&self) -> String {
         let other = starved(self.states).filter(|_| self.has_vcpus);
         other.map_or(String::new(), |(thread, runnable)| {
-            let the = if thread.role == Some(Role::Main) {
-                "the "
-            } else {
-                ""
-            };
-            format!(
-                "; {the}{} waited for a CPU {} of the time",
-                thread.name,
-                number::percent(runnable)
-            )
+            let the = only_if(thread.role == Some(Role::Main), "the ");
+            let part = number::percent(runnable);
+            format!("; {the}{} waited for a CPU {part} of the time", thread.name)
         })
     }
 
@@ -264,41 +239,27 @@ fn halt_polling(findings: &ProfileFindings, vcpus: usize) -> Option<f64> {
         .exits
         .as_ref()
         .filter(|exits| exits.seconds > 0.0)?;
-    let polled =
-        ["halt_poll_success_ns", "halt_poll_fail_ns"].map(|name| exits.counters.get(name).copied());
-    let ns = polled
-        .into_iter()
-        .flatten()
-        .reduce(|all, ns| all.saturating_add(ns))?;
+    let polled = ["halt_poll_success_ns", "halt_poll_fail_ns"];
+    let polled = polled
+        .iter()
+        .filter_map(|name| exits.counters.get(*name).copied());
+    let ns = polled.reduce(|all, ns| all.saturating_add(ns))?;
     Some(ns as f64 / 1e9 / exits.seconds / vcpus as f64)
 }
 
 /// The thread beside the vCPUs that lacked a CPU for the largest part of the time, if that is large.
 fn starved(states: &StateFindings) -> Option<(&ThreadStates, f64)> {
-    let others = states
-        .threads
-        .iter()
-        .filter(|thread| !matches!(thread.role, Some(Role::Vcpu(_))));
+    let others = states.threads.iter().filter(|thread| !is_vcpu(thread));
     let runnable = others.filter_map(|thread| Some((thread, thread.runnable?)));
     runnable
         .filter(|(_, part)| *part >= LARGE)
         .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// "a, b and c".
-fn listed(parts: &[String]) -> String {
-    match parts {
-        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
-        _ => parts.concat(),
-    }
-}
-
 /// The threads that were on a CPU or in its run queue; where none was, all, for what they waited for.
 fn shown(found: &StateFindings) -> Vec<&ThreadStates> {
-    let ran = |thread: &&ThreadStates| {
-        thread.running + thread.runnable.unwrap_or(0.0) >= ThreadRates::STILL
-    };
-    let ran: Vec<&ThreadStates> = found.threads.iter().filter(ran).collect();
+    let ran = found.threads.iter().filter(|thread| !is_still(thread));
+    let ran: Vec<&ThreadStates> = ran.collect();
     if ran.is_empty() {
         found.threads.iter().collect()
     } else {
@@ -309,14 +270,12 @@ fn shown(found: &StateFindings) -> Vec<&ThreadStates> {
 /// The threads that are left out, by name.
 fn idle(found: &StateFindings) -> Option<String> {
     let shown: Vec<i32> = shown(found).iter().map(|thread| thread.tid).collect();
-    let idle = found
-        .threads
-        .iter()
-        .filter(|thread| !shown.contains(&thread.tid));
-    let idle: Vec<String> = idle
+    let threads = found.threads.iter();
+    let idle = threads
+        .filter(|thread| !shown.contains(&thread.tid))
         .map(|thread| format!("{} ({})", thread.name, thread.tid))
-        .collect();
-    (!idle.is_empty()).then(|| format!("Did not run: {}.", idle.join(", ")))
+        .joined(", ");
+    (!idle.is_empty()).then(|| format!("Did not run: {idle}."))
 }
 
 /// The threads as bars; a terminal has them in a table.
@@ -328,16 +287,12 @@ pub fn states(found: &StateFindings) -> Figure<'_> {
         .map(|thread| (*thread, beside(thread)))
         .collect();
     let more = all.len().saturating_sub(SHOWN.1);
-    let caption = match more {
-        0 => source(found),
-        n => format!(
-            "{} {} are not drawn.",
-            source(found),
-            counted(n as u64, "further thread")
-        ),
-    };
+    let more = only_if(
+        more > 0,
+        format!(" {} are not drawn.", counted(more as u64, "further thread")),
+    );
     Figure {
-        caption,
+        caption: source(found) + &more,
         table: Some(table(found)),
         ..Figure::new(ThreadBars(bars))
     }
@@ -349,14 +304,13 @@ fn beside(thread: &ThreadStates) -> String {
         ("running", Some(thread.running)),
         ("runnable", thread.runnable),
     ];
-    let states = states
-        .into_iter()
-        .filter_map(|(name, part)| Some((name, part.filter(|part| *part >= NAMED)?)));
-    let states = states.map(|(name, part)| format!("{name} {}", percent(part)));
+    let states = states.into_iter().filter_map(|(name, part)| {
+        let part = part.filter(|part| *part >= NAMED)?;
+        Some(format!("{name} {}", percent(part)))
+    });
     states
         .chain(named(thread).map(|one| format!("waiting for {}", wait(one))))
-        .collect::<Vec<_>>()
-        .join(" · ")
+        .joined(" · ")
 }
 
 fn named(thread: &ThreadStates) -> impl Iterator<Item = &StateWait> {
@@ -399,71 +353,49 @@ fn source(found: &StateFindings) -> String {
 /// Makes the table of the states of each thread, a row for each wait that matters.
 fn table(found: &StateFindings) -> Table {
     let columns = vec![
-        Column::words("thread").cut(16, 10),
-        Column::figures("tid").spare(2),
-        Column::words("").spare(3).noted(Some(legend())),
-        Column::figures("running"),
-        Column::figures("run queue"),
-        Column::figures("blocked, idle"),
-        Column::words("waits for").broken(28, 16),
+        words("thread").cut(16, 10),
+        figures("tid").spare(2),
+        words("").spare(3).noted(Some(legend())),
+        figures("running"),
+        figures("run queue"),
+        figures("blocked, idle"),
+        words("waits for").broken(28, 16),
     ];
     let mut table = Table::new("Threads", columns).most(2 * SHOWN.0);
     for thread in shown(found) {
-        let mut waits = named(thread).map(wait);
         let waiting = thread.waits.iter().map(|wait| wait.fraction).sum();
         let runnable = Cell::from(thread.runnable.map_or(NONE.to_owned(), percent));
         let large = thread.runnable.is_some_and(|runnable| runnable >= LARGE);
-        table.first(vec![
+        let cells = vec![
             thread.name.as_str().into(),
             thread.tid.to_string().into(),
             Cell::from(bar(thread)).tone(Tone::Soft),
             percent(thread.running).into(),
-            if large {
-                runnable.tone(Tone::Bad)
-            } else {
-                runnable
-            },
+            runnable.tone(if large { Tone::Bad } else { Tone::Plain }),
             percent(waiting).into(),
-            waits.next().unwrap_or_default().into(),
-        ]);
-        waits.for_each(|wait| {
-            table.row(
-                vec![""; 6]
-                    .into_iter()
-                    .map(Cell::from)
-                    .chain([wait.into()])
-                    .collect(),
-            )
-        });
+        ];
+        table.first_with(cells, named(thread).map(wait));
     }
     table.notes(idle(found).into_iter().chain([source(found)]).collect())
 }
 
 /// The threads by samples on CPU.
 pub fn on_cpu(findings: &ProfileFindings) -> Table {
-    let of =
-        |thread: &ThreadShare, part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
+    let part_of =
+        |one: &ThreadShare, part: u64| percent(part as f64 / one.share.samples.max(1) as f64);
     Table::of("Threads on CPU", &findings.threads)
-        .column(Column::words("thread").cut(16, 10), |thread| {
-            thread.name.as_str()
+        .column(words("thread").cut(16, 10), |one| one.name.as_str())
+        .column(figures("tid").spare(3), |one| one.tid.to_string())
+        .column(figures("CPU"), |one| {
+            one.cpu.map_or(NONE.to_owned(), percent)
         })
-        .column(Column::figures("tid").spare(3), |thread| {
-            thread.tid.to_string()
+        .column(figures("samples").spare(2), |one| count(one.share.samples))
+        .column(figures("of all"), |one| percent(one.share.share))
+        .column(figures("in kernel").spare(1), |one| {
+            part_of(one, one.kernel)
         })
-        .column(Column::figures("CPU"), |thread| {
-            thread.cpu.map_or(NONE.to_owned(), percent)
-        })
-        .column(Column::figures("samples").spare(2), |thread| {
-            count(thread.share.samples)
-        })
-        .column(Column::figures("of all"), |thread| {
-            percent(thread.share.share)
-        })
-        .column(Column::figures("in kernel").spare(1), |thread| {
-            of(thread, thread.kernel)
-        })
-        .column(Column::figures("translated").spare(1), |thread| {
-            of(thread, thread.translated)
+        .column(figures("translated").spare(1), |one| {
+            part_of(one, one.translated)
         })
         .done()
         .most(SHOWN.0)

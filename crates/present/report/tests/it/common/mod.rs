@@ -1,6 +1,5 @@
 //! Recordings that look like real ones, made up around published figures (sysbench on native, KVM and TCG).
 
-pub mod exits;
 pub mod layers;
 pub mod studies;
 pub mod traced;

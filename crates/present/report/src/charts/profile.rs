@@ -1,7 +1,8 @@
-//! Threads as bars of their states: running, runnable without a CPU, blocked, idle.
+//! A profile: threads as bars of their states (running, runnable without a CPU, blocked, idle), and flame graphs.
 
-use crate::charts::axis::{Axis, percent};
+use super::axis::{Axis, percent};
 use crate::engine::Chart;
+use base64::Engine;
 use maud::{Markup, html};
 use vmtax_model::{ThreadStates, WaitFor};
 
@@ -18,15 +19,10 @@ enum BarState {
 }
 
 impl BarState {
-    const ALL: [BarState; 4] = [
-        BarState::Running,
-        BarState::Runnable,
-        BarState::Blocked,
-        BarState::Idle,
-    ];
+    const ALL: [BarState; 4] = [Self::Running, Self::Runnable, Self::Blocked, Self::Idle];
 
     /// Of a wait: what a thread without work does is idle.
-    fn of(reason: WaitFor) -> BarState {
+    fn for_wait(reason: WaitFor) -> BarState {
         match reason {
             WaitFor::Work | WaitFor::Events | WaitFor::Sleep | WaitFor::Guest | WaitFor::Resume => {
                 BarState::Idle
@@ -67,12 +63,11 @@ impl BarState {
         match self {
             BarState::Running => thread.running,
             BarState::Runnable => thread.runnable.unwrap_or(0.0),
-            BarState::Blocked | BarState::Idle => thread
-                .waits
-                .iter()
-                .filter(|wait| BarState::of(wait.reason) == self)
-                .map(|wait| wait.fraction)
-                .sum(),
+            BarState::Blocked | BarState::Idle => {
+                let waits = thread.waits.iter();
+                let waits = waits.filter(|wait| BarState::for_wait(wait.reason) == self);
+                waits.map(|wait| wait.fraction).sum()
+            }
         }
     }
 }
@@ -135,11 +130,32 @@ fn parts(thread: &ThreadStates) -> Vec<(BarState, f64, f64)> {
         at += 100.0 * state.fraction(thread).clamp(0.0, 1.0);
         (state, begin, f64::min(at, 100.0))
     };
-    BarState::ALL
-        .into_iter()
-        .map(part)
-        .filter(|(_, begin, end)| end > begin)
-        .collect()
+    let all = BarState::ALL.into_iter().map(part);
+    all.filter(|(_, begin, end)| end > begin).collect()
+}
+
+/// A flame graph: a document of its own inside a page, which brings its script for zoom and search.
+pub struct Flame<'a> {
+    /// Title of the frame on the page.
+    pub title: &'a str,
+    /// SVG document with the flame graph.
+    pub svg: &'a str,
+}
+
+impl Chart for Flame<'_> {
+    fn svg(&self) -> Markup {
+        let data = base64::engine::general_purpose::STANDARD.encode(self.svg);
+        let style = format!("height:{}px", frame_height(self.svg));
+        html! { iframe title=(self.title) style=(style) src={ "data:image/svg+xml;base64," (data) } {} }
+    }
+}
+
+/// Returns the height of the picture by its own attribute, in px: 600 without it, at least 200, at most 1200.
+fn frame_height(svg: &str) -> u32 {
+    let said = svg
+        .split_once(" height=\"")
+        .and_then(|(_, rest)| rest.split_once('"')?.0.parse().ok());
+    said.unwrap_or(600).clamp(200, 1200)
 }
 
 #[cfg(test)]

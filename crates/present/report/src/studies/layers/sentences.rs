@@ -1,10 +1,11 @@
 //! Sentences about layers' findings, the same on the terminal and in HTML.
 
 use crate::number::{count, counted, nanoseconds, percent, range, signed_percent};
+use crate::text::{Joined, distinct, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
 use vmtax_model::{
-    Batching, Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict,
+    Batching, Difference, Estimate, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict,
 };
 
 /// Returns the tracing overhead, compared with the untraced control.
@@ -21,18 +22,17 @@ pub fn observer(column: &LayerColumn) -> String {
         signed_percent(observer.median - 1.0)
     );
     // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
-    let control = column
-        .control_median
-        .as_ref()
-        .filter(|control| control.interval.is_some());
-    control.map_or(effect.clone(), |control| {
-        let scale = Scale::of(control.median);
+    let control = column.control_median.as_ref();
+    let control = control.filter(|control| control.interval.is_some());
+    let control = control.map_or(String::new(), |control| {
+        let scale = Scale::for_total(control.median);
+        let range = scale.range(control);
         format!(
-            "{effect}; 95\u{a0}% CI of the untraced median: {} {}",
-            scale.range(control),
+            "; 95\u{a0}% CI of the untraced median: {range} {}",
             scale.unit
         )
-    })
+    });
+    effect + &control
 }
 
 /// Returns the time of a request less the cost of its events, compared with the untraced control; `None` if the cost
@@ -41,10 +41,8 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
     let corrected = column.corrected.as_ref()?;
     let whole = format!("{} at the median", nanoseconds(corrected.total.p50_ns));
     let taken = nanoseconds((column.traced.mean_ns - corrected.total.mean_ns).max(0.0));
-    let events = format!(
-        "tracing costs {taken} per request ({:.1} events on average)",
-        corrected.events
-    );
+    let number = corrected.events;
+    let events = format!("tracing costs {taken} per request ({number:.1} events on average)");
     let Some(ratio) = &corrected.ratio else {
         return Some(format!(
             "{whole}, without a control to compare it with; {events}"
@@ -56,14 +54,13 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
             "{whole}; {difference} against the control of the same round (median): inconclusive, too few rounds; {events}"
         ));
     };
+    let holds = |traced: Estimate| (i.low..=i.high).contains(&traced.median);
+    let holds_traced = column.observer.is_some_and(holds);
     let verdict = match Verdict::of(ratio, 1.0) {
         Verdict::Faster => "they do not agree, tracing costs less than the calibration has it",
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
         // An interval that holds both ends tells nothing.
-        _ if column
-            .observer
-            .is_some_and(|traced| (i.low..=i.high).contains(&traced.median)) =>
-        {
+        _ if holds_traced => {
             "the noise is too large to tell whether the correction removes the tracing overhead"
         }
         _ => "they agree within the CI",
@@ -76,22 +73,10 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
 
 /// Each variant against the first, in words.
 pub fn differences(findings: &LayerFindings) -> Vec<String> {
-    let several = findings
-        .differences
-        .iter()
-        .any(|d| Some(d.machine) != findings.differences.first().map(|f| f.machine));
-    let place = |d: &Difference| {
-        if several {
-            format!("{}: ", d.machine)
-        } else {
-            String::new()
-        }
-    };
-    findings
-        .differences
-        .iter()
-        .map(|d| format!("{}{}", place(d), difference(d)))
-        .collect()
+    let all = findings.differences.iter();
+    let several = distinct(all.clone().map(|one| one.machine)).len() > 1;
+    let place = |one: &Difference| only_if(several, format!("{}: ", one.machine));
+    all.map(|one| place(one) + &difference(one)).collect()
 }
 
 fn difference(d: &Difference) -> String {
@@ -103,27 +88,19 @@ fn difference(d: &Difference) -> String {
         );
     };
     let time = d.comparison.difference.and_then(|ns| {
-        let (scale, i) = (Scale::of(ns.median), ns.interval?);
-        Some(format!(
-            " ({} to {} {})",
-            scale.number(i.low),
-            scale.number(i.high),
-            scale.unit
-        ))
+        let (scale, i) = (Scale::for_total(ns.median), ns.interval?);
+        let (low, high) = (scale.number(i.low), scale.number(i.high));
+        Some(format!(" ({low} to {high} {})", scale.unit))
     });
     let time = time.unwrap_or_default();
     match d.comparison.verdict {
         Verdict::Faster => {
-            format!(
-                "{other} is faster than {base} by {}{time}",
-                span(1.0 - i.high, 1.0 - i.low, percent)
-            )
+            let by = span(1.0 - i.high, 1.0 - i.low, percent);
+            format!("{other} is faster than {base} by {by}{time}")
         }
         Verdict::Slower => {
-            format!(
-                "{other} is slower than {base} by {}{time}",
-                span(i.low - 1.0, i.high - 1.0, percent)
-            )
+            let by = span(i.low - 1.0, i.high - 1.0, percent);
+            format!("{other} is slower than {base} by {by}{time}")
         }
         _ => format!(
             "{other} compared with {base}: inconclusive, the 95\u{a0}% CI of their ratio is {}",
@@ -136,19 +113,13 @@ fn difference(d: &Difference) -> String {
 pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
     let of_machine = || findings.differences.iter().filter(|d| d.machine == machine);
     let faster = of_machine().filter(|d| d.comparison.verdict == Verdict::Faster);
-    let best = faster.min_by(|a, b| {
-        a.comparison
-            .ratio
-            .median
-            .total_cmp(&b.comparison.ratio.median)
-    });
+    let cost = |one: &Difference| one.comparison.ratio.median;
+    let best = faster.min_by(|a, b| cost(a).total_cmp(&cost(b)));
     let first = best.or_else(|| of_machine().next())?;
     Some(match of_machine().count() {
         others if others > 1 && best.is_none() => {
-            format!(
-                "None of {others} variants is shown to be faster than {}",
-                first.base
-            )
+            let base = &first.base;
+            format!("None of {others} variants is shown to be faster than {base}")
         }
         _ => difference(first),
     })
@@ -160,42 +131,34 @@ pub fn moved(findings: &LayerFindings) -> Option<String> {
     let [before, after, ..] = view::columns(findings)[..] else {
         return None;
     };
-    let layers = view::layers_of(&[before, after])
-        .into_iter()
-        .map(|(layer, means)| (layer, means[0], means[1]));
-    let (layer, was, is) = layers.max_by(|a, b| (a.2 - a.1).abs().total_cmp(&(b.2 - b.1).abs()))?;
-    let whole = [before, after].map(|column| nanoseconds(column.traced.mean_ns));
+    let layers = view::layers_of(&[before, after]).into_iter();
+    let size = |means: &[f64]| (means[1] - means[0]).abs();
+    let (layer, means) = layers.max_by(|a, b| size(&a.1).total_cmp(&size(&b.1)))?;
+    let [was, is] = [means[0], means[1]].map(nanoseconds);
+    let [before, after] = [before, after].map(|column| nanoseconds(column.traced.mean_ns));
+    let layer = layer.label();
     Some(format!(
-        "{} {} → {}, of a request's {} → {} (means, traced)",
-        layer.label(),
-        nanoseconds(was),
-        nanoseconds(is),
-        whole[0],
-        whole[1]
+        "{layer} {was} → {is}, of a request's {before} → {after} (means, traced)"
     ))
 }
 
 /// Returns the agreement of both clocks.
 pub fn clock(column: &LayerColumn) -> String {
     let clock = &column.clock;
-    let drift = if clock.drift_ns == 0.0 {
-        "no drift beyond it".to_owned()
-    } else {
-        format!("drift of {} more", nanoseconds(clock.drift_ns))
+    let drift = match clock.drift_ns {
+        0.0 => "no drift beyond it".to_owned(),
+        ns => format!("drift of {} more", nanoseconds(ns)),
     };
     let violations = match clock.violations {
         0 => "no causality violations".to_owned(),
         n => format!("{} violated causality, rejected", counted(n, "request")),
     };
-    let marked = below_bound(&[column]).map_or(
-        "",
-        |_| ". The clock error affects rows with one end in the guest and one on the host; shorter ones are marked †",
+    let marked = only_if(
+        below_bound(column).is_some(),
+        ". The clock error affects rows with one end in the guest and one on the host; shorter ones are marked †",
     );
-    format!(
-        "±{} between guest and host ({}), {drift}; {violations}{marked}",
-        nanoseconds(clock.bound_ns),
-        clock.source
-    )
+    let (bound, source) = (nanoseconds(clock.bound_ns), &clock.source);
+    format!("±{bound} between guest and host ({source}), {drift}; {violations}{marked}")
 }
 
 /// Returns the number of operations joined and rejected; `runs`: number of traced runs in a round.
@@ -204,56 +167,34 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let all = counted(m.operations, "traced request");
     let each = (runs > 1).then(|| format!("{runs} traced runs each"));
     let rounds = (column.rounds > 1).then(|| format!("{} rounds", column.rounds));
-    let of = [rounds, each]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(", ");
-    let of = if of.is_empty() {
-        of
-    } else {
-        format!(" ({of})")
-    };
-    let text = format!(
-        "{} of {all}{of} were matched in every layer ({}){}",
-        count(m.joined),
-        joined(m),
-        reasons(m, "; not: ")
-    );
+    let of = [rounds, each].into_iter().flatten().joined(", ");
+    let of = only_if(!of.is_empty(), format!(" ({of})"));
     let lost = match m.lost_events {
         0 => "no events lost".to_owned(),
         n => format!("{} lost", counted(n, "event")),
     };
-    format!("{text}; {lost}")
+    let (matched, share, not) = (count(m.joined), joined(m), reasons(m, "; not: "));
+    format!("{matched} of {all}{of} were matched in every layer ({share}){not}; {lost}")
 }
 
 /// That none of the traced operations was followed, why, and what to do.
 pub fn none_followed(column: &LayerColumn, request: &str) -> String {
     let m = &column.matched;
-    let next = if m.lost_events > 0 {
-        "Events were lost: trace fewer operations, as with count=200"
-    } else {
-        "`vmtax doctor` names what this host's tracing lacks"
+    let next = match m.lost_events {
+        0 => "`vmtax doctor` names what this host's tracing lacks",
+        _ => "Events were lost: trace fewer operations, as with count=200",
     };
-    let why = reasons(m, ": ");
-    format!(
-        "None of {} traced {request}s in the {} could be followed{why}. {next}.",
-        count(m.operations),
-        view::title(column)
-    )
+    let (all, why, place) = (count(m.operations), reasons(m, ": "), view::title(column));
+    format!("None of {all} traced {request}s in the {place} could be followed{why}. {next}.")
 }
 
 /// Why operations were not joined, with how many of each.
 fn reasons(m: &Matched, before: &str) -> String {
-    if m.rejected.is_empty() {
-        return String::new();
-    }
-    let reasons: Vec<String> = m
-        .rejected
-        .iter()
+    let reasons = m.rejected.iter();
+    let reasons = reasons
         .map(|(reason, n)| format!("{} ({reason})", count(*n)))
-        .collect();
-    format!("{before}{}", reasons.join(", "))
+        .joined(", ");
+    only_if(!m.rejected.is_empty(), format!("{before}{reasons}"))
 }
 
 /// Returns the batching of packets, and those lost on the way; `None` if requests are no packets.
@@ -271,77 +212,51 @@ pub fn packets(column: &LayerColumn) -> Option<String> {
 
 /// "2.50 transmitted per doorbell, 1.00 transmitted per write to the backend".
 fn batched(all: &[Batching]) -> String {
-    let texts = all
-        .iter()
-        .map(|batching| format!("{:.2} {}", batching.mean(), batching.kind.label()));
-    texts.collect::<Vec<_>>().join(", ")
+    let text = |one: &Batching| format!("{:.2} {}", one.mean(), one.kind.label());
+    all.iter().map(text).joined(", ")
 }
 
 /// A sentence, behind a space, on the batching of packets; empty where none is known.
 pub fn batches(all: &[Batching]) -> String {
-    match all {
-        [] => String::new(),
-        all => format!(" Packets: {}.", batched(all)),
-    }
+    only_if(!all.is_empty(), format!(" Packets: {}.", batched(all)))
 }
 
 /// The fraction that was joined, cut to two decimals and not rounded: 100 % means all.
 pub fn joined(m: &Matched) -> String {
-    let share = if m.operations == 0 {
-        0.0
-    } else {
-        m.joined as f64 / m.operations as f64
-    };
+    let share = m.joined as f64 / m.operations.max(1) as f64;
     format!("{}\u{a0}%", (share * 10_000.0).floor() / 100.0)
 }
 
 /// Returns the data that could not be observed, each once, with the place where it is missing unless that is
 /// everywhere.
 pub fn missing(findings: &LayerFindings) -> Vec<String> {
-    let mut all: Vec<&Missing> = Vec::new();
-    for m in findings.columns.iter().flat_map(|c| &c.missing) {
-        if !all.contains(&m) {
-            all.push(m);
-        }
-    }
-    all.into_iter()
-        .map(|missing| not_observed(missing, &place(findings, missing)))
-        .collect()
+    let all = distinct(findings.columns.iter().flat_map(|column| &column.missing));
+    let text = |missing: &Missing| not_observed(missing, &place(findings, missing));
+    all.into_iter().map(text).collect()
 }
 
 /// " (tcg; kvm, aio=native)": machines, with their variants where it is not all of them.
 fn place(findings: &LayerFindings, m: &Missing) -> String {
-    let lacks = |c: &&LayerColumn| c.missing.contains(m);
-    if findings.columns.iter().all(|c| lacks(&c)) {
+    let all = || findings.columns.iter();
+    let lacks = |column: &LayerColumn| column.missing.contains(m);
+    if all().all(lacks) {
         return String::new();
     }
-    let mut places: Vec<String> = Vec::new();
-    for c in findings.columns.iter().filter(lacks) {
-        let whole = findings
-            .columns
-            .iter()
-            .filter(|o| o.machine == c.machine)
-            .all(|o| lacks(&o));
-        let place = if whole {
-            c.machine.to_string()
-        } else {
-            format!("{}, {}", c.machine, c.variant)
-        };
-        if !places.contains(&place) {
-            places.push(place);
-        }
-    }
+    let place = |column: &LayerColumn| {
+        let machine = column.machine;
+        let is_whole = all().filter(|other| other.machine == machine).all(lacks);
+        let variant = only_if(!is_whole, format!(", {}", column.variant));
+        format!("{machine}{variant}")
+    };
+    let places = distinct(all().filter(|column| lacks(column)).map(place));
     format!(" ({})", places.join("; "))
 }
 
 /// Returns the meaning of the mark †; `None` if no row has it.
-pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
-    let marked = columns
-        .iter()
-        .any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
-    marked.then(|| {
-        "† shorter than the clock error: reliable only as a sum with the rows beside it".to_owned()
-    })
+pub fn below_bound(column: &LayerColumn) -> Option<&'static str> {
+    view::taken(column)
+        .any(|row| row.below_bound)
+        .then_some("† shorter than the clock error: reliable only as a sum with the rows beside it")
 }
 
 /// "4.0 to 9.0 %".
@@ -353,7 +268,7 @@ fn span(low: f64, high: f64, text: impl Fn(f64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Comparison, Estimate, Interval};
+    use vmtax_model::{Comparison, Interval};
 
     fn difference_of(low: f64, median: f64, high: f64, rounds_suffice: bool) -> String {
         // Of a base of 240 µs.

@@ -1,9 +1,10 @@
-//! The HTML report: well-formed, self-contained, complete, and proof against what guests send.
+//! The HTML report: well-formed, self-contained, complete, and proof against what guests send; the JSON report: everything, in
+//! the form that docs/json.md describes.
 
 use crate::common::{self, findings, recording, trial_mut};
-use crate::well_formed::assert_balanced;
-use vmtax_model::{Estimate, Machine, Outcome, WorkloadName};
-use vmtax_report::overhead;
+use serde_json::Value;
+use vmtax_model::{Estimate, Findings, Machine, Outcome, TrialRecord, WorkloadName};
+use vmtax_report::{json, overhead};
 
 const ALL: &[Machine] = common::THREE;
 
@@ -130,4 +131,65 @@ fn figures_that_are_no_numbers_draw_nothing_odd() {
     let page = overhead::report(&r, &f).html();
     assert_balanced(&page);
     assert!(!page.contains("NaN%") && !page.contains("inf%") && !page.contains("\"NaN\""));
+}
+
+#[test]
+fn holds_everything_and_reads_back() {
+    let r = recording(Machine::ALL, 2);
+    let f = findings(&r);
+    let v: Value = serde_json::from_str(&json(&r, &f).unwrap()).unwrap();
+    assert_eq!(v["schema"], vmtax_model::REPORT_SCHEMA);
+    assert_eq!(v["manifest"]["command"][0], "vmtax");
+    assert_eq!(v["plan"]["rounds"], 2);
+    assert_eq!(v["host"]["kernel"], "6.18.0");
+    let back: Findings = serde_json::from_value(v["findings"].clone()).unwrap();
+    assert_eq!(back.rows.len(), f.rows.len());
+    let trials = v["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), r.trials.len());
+    let first: TrialRecord = serde_json::from_value(trials[0].clone()).unwrap();
+    assert_eq!(
+        first.result().unwrap().operations,
+        r.trials[0].result().unwrap().operations
+    );
+}
+
+#[test]
+fn each_operation_has_its_summary() {
+    let r = recording(&[Machine::NATIVE], 1);
+    let v: Value = serde_json::from_str(&json(&r, &findings(&r)).unwrap()).unwrap();
+    let operation = &v["trials"][0]["result"]["operations"][0];
+    let summary = r.trials[0].result().unwrap().operations[0]
+        .latency
+        .summary()
+        .unwrap();
+    assert_eq!(operation["summary"]["p99_ns"], summary.p99_ns);
+    assert_eq!(operation["summary"]["count"], summary.count);
+}
+
+/// Every tag is closed in the right order; gives the number of elements.
+pub fn assert_balanced(page: &str) -> usize {
+    const VOID: &[&str] = &["meta", "br", "wbr", "!DOCTYPE"];
+    let (mut open, mut elements, mut rest) = (Vec::new(), 0, page);
+    while let Some((_, after)) = rest.split_once('<') {
+        // Attribute values are quoted and escaped, so the next '>' outside quotes ends the tag.
+        let mut quoted = false;
+        let end = after.find(|c| {
+            quoted ^= c == '"';
+            c == '>' && !quoted
+        });
+        let (tag, next) = after.split_at(end.unwrap_or_else(|| panic!("a tag without end")));
+        let name = tag.split_whitespace().next().unwrap();
+        if let Some(name) = name.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "near {tag}");
+        } else if !VOID.contains(&name) {
+            elements += 1;
+            open.push(name);
+        }
+        rest = next;
+        if name == "style" {
+            rest = &rest[rest.find("</style>").unwrap()..];
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    elements
 }

@@ -1,8 +1,51 @@
-//! Counters of VMs as OpenMetrics text, for Prometheus: names with their unit, counters that end in `_total`.
+//! The counters of VMs for other programs: an interval as CSV (RFC 4180), a line for each VM, where what is not known is empty;
+//! OpenMetrics text for Prometheus, with units in names and counters that end in `_total`.
 
-use super::counters::{KINDS, Labels, VM_COUNTERS};
+use super::counter::Labels;
+use super::counters::{KINDS, VM_COUNTERS};
+use crate::text::Joined;
 use std::fmt::Write;
-use vmtax_model::{Managed, VmCounters, VmFacts};
+use vmtax_model::{Accelerator, TopSample, VmCounters, VmFacts, VmRates};
+
+/// The first line.
+pub fn csv_head() -> String {
+    let names = VM_COUNTERS.iter().map(|counter| counter.csv);
+    let all = ["time", "name", "pid", "interval_seconds"]
+        .into_iter()
+        .chain(names);
+    all.chain(["busiest_thread", "finding"]).joined(",") + "\r\n"
+}
+
+/// A line for each VM.
+pub fn csv_rows(sample: &TopSample) -> String {
+    let row = |vm: &VmRates| {
+        let figures = VM_COUNTERS.iter().map(|counter| {
+            let value = (counter.value)(vm).map(|value| counter.unit.in_csv(value));
+            value.map_or(String::new(), |value| value.to_string())
+        });
+        let busiest = vm
+            .busiest()
+            .map_or(String::new(), |thread| thread.role.label());
+        let finding = vm.findings.first().map_or("", |advice| &advice.rule);
+        let texts = [
+            quoted(&sample.time),
+            quoted(vm.name.as_deref().unwrap_or_default()),
+            vm.pid.to_string(),
+            vm.seconds.to_string(),
+        ];
+        let all = texts.into_iter().chain(figures);
+        all.chain([quoted(&busiest), quoted(finding)]).joined(",") + "\r\n"
+    };
+    sample.vms.iter().map(row).collect()
+}
+
+/// A field, in quotes where it needs them.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
 
 /// The counters of all VMs, to the end of the exposition.
 ///
@@ -47,10 +90,8 @@ fn info(out: &mut String, vms: &[(&VmFacts, &VmCounters)]) {
         let manager = facts
             .managed
             .as_ref()
-            .map_or("", |Managed { manager, .. }| manager.as_str());
-        let accelerator = facts
-            .accelerator
-            .map_or("", |accelerator| accelerator.as_str());
+            .map_or("", |one| one.manager.as_str());
+        let accelerator = facts.accelerator.map_or("", Accelerator::as_str);
         let labels = vec![
             ("manager", manager.to_owned()),
             ("accelerator", accelerator.to_owned()),
@@ -64,16 +105,16 @@ fn info(out: &mut String, vms: &[(&VmFacts, &VmCounters)]) {
 fn histograms(out: &mut String, vms: &[(&VmFacts, &VmCounters)]) {
     const NAME: &str = "vmtax_vm_disk_request_duration_seconds";
     let mut lines = String::new();
-    for (facts, disk) in vms
+    let disks = vms
         .iter()
-        .flat_map(|(facts, vm)| vm.disks.iter().map(move |disk| (facts, disk)))
-    {
+        .flat_map(|(facts, vm)| vm.disks.iter().map(move |disk| (facts, disk)));
+    for (facts, disk) in disks {
         for (kind, histogram) in KINDS.iter().zip(disk.histograms.iter().flatten()) {
             let ends = histogram
                 .boundaries
                 .iter()
-                .map(|ns| (*ns as f64 / 1e9).to_string())
-                .chain(["+Inf".to_owned()]);
+                .map(|ns| (*ns as f64 / 1e9).to_string());
+            let ends = ends.chain(["+Inf".to_owned()]);
             let mut below = 0u64;
             for (end, bin) in ends.zip(&histogram.bins) {
                 below = below.saturating_add(*bin);
@@ -96,11 +137,11 @@ fn text(facts: &VmFacts, own: &Labels) -> String {
         ("pid", facts.pid.to_string()),
         ("vm", facts.name.clone().unwrap_or_default()),
     ];
-    let all = of_vm
-        .iter()
-        .chain(own)
-        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-    format!("{{{}}}", all.collect::<Vec<_>>().join(","))
+    let all = of_vm.iter().chain(own);
+    let all = all
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .joined(",");
+    format!("{{{all}}}")
 }
 
 fn escaped(value: &str) -> String {
@@ -116,6 +157,41 @@ mod tests {
     use vmtax_model::{
         DiskCounters, LatencyHistogram, RequestCounters, Role, RunState, ThreadCounters,
     };
+
+    #[test]
+    fn a_line_has_the_fields_of_the_head_and_unknown_ones_are_empty() {
+        let vm = VmRates {
+            pid: 7,
+            name: Some("a,\"b".to_owned()),
+            run: Some(0.5),
+            ..VmRates::default()
+        };
+        let sample = TopSample {
+            time: "t".to_owned(),
+            vms: vec![vm],
+            ..TopSample::default()
+        };
+        let (head, rows) = (csv_head(), csv_rows(&sample));
+        let position_of = |name: &str| {
+            head.trim_end()
+                .split(',')
+                .position(|field| field == name)
+                .unwrap()
+        };
+        assert!(rows.starts_with("t,\"a,\"\"b\",7,"), "{rows}");
+        // The quoted name has a comma of its own.
+        let fields: Vec<&str> = rows.trim_end().split(',').collect();
+        assert_eq!(fields.len(), head.trim_end().split(',').count() + 1);
+        assert_eq!(
+            (
+                fields[position_of("run_ratio") + 1],
+                fields[position_of("ready_ratio") + 1],
+                fields[position_of("blkavg_seconds") + 1]
+            ),
+            ("0.5", "", "")
+        );
+        assert!(rows.ends_with("\r\n"));
+    }
 
     fn facts() -> VmFacts {
         VmFacts {
