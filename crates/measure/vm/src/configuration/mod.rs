@@ -5,7 +5,7 @@ mod domain;
 mod proxmox;
 
 use crate::twin::TwinError;
-use crate::twin::source::{Line, last_start};
+use crate::twin::command_line::{Line, last_start};
 use vmtax_model::VmConfiguration;
 
 /// Reasons why a text has no configuration of a VM.
@@ -32,14 +32,13 @@ pub fn configuration(text: &str) -> Result<Option<VmConfiguration>, Configuratio
     if proxmox::is_config(begin) {
         return Ok(Some(proxmox::read(begin)));
     }
+    let text = last_start(text);
     // Text of another kind may have a quote without its end.
-    if !last_start(text).contains("qemu") && !last_start(text).contains("kvm") {
+    if !text.contains("qemu") && !text.contains("kvm") {
         return Ok(None);
     }
-    match Line::of(&last_start(text))? {
-        Some(line) => command_line::read(&line).map(Some),
-        None => Ok(None),
-    }
+    let line = Line::find(&text)?;
+    line.map(|line| command_line::read(&line)).transpose()
 }
 
 /// Words of an operating system's name that say that it is Windows.

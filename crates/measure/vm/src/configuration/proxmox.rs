@@ -34,19 +34,21 @@ pub(super) fn is_config(text: &str) -> bool {
     entries(text).filter(|(key, _)| USUAL.contains(key)).count() >= 2
 }
 
+/// The value of a key.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    entries(text)
+        .find(|(name, _)| *name == key)
+        .map(|(_, value)| value)
+}
+
 pub(super) fn read(text: &str) -> VmConfiguration {
-    let get = |key: &str| {
-        entries(text)
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value)
-    };
+    let get = |key: &str| value(text, key);
     let number = |key: &str, default: u32| {
         get(key)
             .and_then(|value| value.parse().ok())
             .unwrap_or(default)
     };
     let name = get("name").unwrap_or("without a name");
-    let cpu = Properties::parse(get("cpu").unwrap_or_default());
     let sockets = number("sockets", 1);
     let cores = number("cores", 1).saturating_mul(sockets);
     let memory = Properties::parse(get("memory").unwrap_or("512"));
@@ -55,14 +57,11 @@ pub(super) fn read(text: &str) -> VmConfiguration {
         .and_then(|mib| mib.parse::<u64>().ok());
     let ostype = get("ostype").unwrap_or("other");
     let is_windows = ostype.starts_with('w');
-    let irqchip = get("args").map(|args| Arguments::from_iter(args.split(' ').map(str::to_owned)));
     let mut found = VmConfiguration {
         source: format!("Proxmox VM {name}"),
         manager: Some(Manager::Proxmox),
         is_kvm: Some(get("kvm") != Some("0")),
         machine_type: Some(get("machine").unwrap_or("pc").to_owned()),
-        // Proxmox's own default.
-        cpu_model: Some(cpu.first("cputype").unwrap_or("kvm64").to_owned()),
         // Proxmox switches them on by the type of the guest.
         has_all_enlightenments: is_windows,
         windows: match () {
@@ -83,6 +82,23 @@ pub(super) fn read(text: &str) -> VmConfiguration {
             .map(|limit| (limit * 1000.0) as u64),
         ..VmConfiguration::default()
     };
+    read_cpu(get("cpu").unwrap_or_default(), &mut found);
+    if let Some(arguments) = get("args") {
+        let arguments = Arguments::from_iter(arguments.split(' ').map(str::to_owned));
+        let debugging = arguments
+            .options()
+            .filter(|(option, _)| ["icount", "d"].contains(option));
+        found.debugging = debugging.map(|(option, _)| format!("-{option}")).collect();
+    }
+    read_devices(text, &mut found);
+    found
+}
+
+/// Reads the CPU's model and flags.
+fn read_cpu(text: &str, found: &mut VmConfiguration) {
+    let cpu = Properties::parse(text);
+    // Proxmox's own default.
+    found.cpu_model = Some(cpu.first("cputype").unwrap_or("kvm64").to_owned());
     if cpu.get("hidden").and_then(is_on) == Some(true) || cpu.get("hidden") == Some("1") {
         found.cpu_features.insert("kvm".to_owned(), false);
     }
@@ -91,13 +107,11 @@ pub(super) fn read(text: &str) -> VmConfiguration {
             found.cpu_features.insert(name.to_owned(), sign == "+");
         }
     }
-    if let Some(arguments) = irqchip {
-        let debugging = arguments
-            .options()
-            .filter(|(option, _)| ["icount", "d"].contains(option));
-        found.debugging = debugging.map(|(option, _)| format!("-{option}")).collect();
-    }
-    let controller = get("scsihw").unwrap_or("lsi");
+}
+
+/// Reads disks and network cards, whose keys have numbers.
+fn read_devices(text: &str, found: &mut VmConfiguration) {
+    let controller = value(text, "scsihw").unwrap_or("lsi");
     for (key, value) in entries(text) {
         let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
         if kind.len() == key.len() {
@@ -109,7 +123,6 @@ pub(super) fn read(text: &str) -> VmConfiguration {
             found.nics.push(nic(key, value));
         }
     }
-    found
 }
 
 /// A disk; `None` for a CD-ROM and for Proxmox's own of cloud-init.

@@ -5,9 +5,7 @@ use crate::MachineError;
 use crate::sandbox::mounts::{self, unshare};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
-};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::umask;
 use rustix::thread::UnshareFlags;
 use std::collections::BTreeSet;
@@ -18,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const READ: u32 = 4;
 const WRITE: u32 = 2;
-/// Of a folder: to pass it.
+/// To pass a folder, or to execute a file.
 const EXECUTE: u32 = 1;
 
 /// Who is to reach the files.
@@ -112,13 +110,7 @@ impl Reach<'_> {
                 Content::Mounted(tree) => tree,
                 Content::Made(source) => self.made(source, &path)?,
             };
-            move_mount(
-                &tree,
-                c"",
-                CWD,
-                &path,
-                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-            )?;
+            mounts::attach(&tree, &path)?;
         }
         // It is still that below a cover.
         if covered.iter().any(|cover| here.starts_with(cover)) {
@@ -146,7 +138,7 @@ impl Reach<'_> {
         Ok(None)
     }
 
-    /// By the file's mode.
+    /// Returns true if the user has these permissions by the file's mode.
     fn may(&self, about: &Metadata, needed: u32) -> bool {
         let is_of_group = about.gid() == self.user || self.groups.contains(&about.gid());
         let shift = if about.uid() == self.user {
@@ -159,13 +151,11 @@ impl Reach<'_> {
         (about.mode() >> shift) & needed == needed
     }
 
+    /// What is to be mounted at a path, opened before anything covers it.
     fn take(&self, path: &Path) -> io::Result<Content> {
         let about = path.metadata()?;
         Ok(if about.is_dir() || self.may(&about, needed(&about)) {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE
-                | OpenTreeFlags::OPEN_TREE_CLOEXEC
-                | OpenTreeFlags::AT_RECURSIVE;
-            Content::Mounted(open_tree(CWD, path, flags)?)
+            Content::Mounted(mounts::clone_tree(path)?)
         } else if about.file_type().is_char_device() {
             Content::Made(Source::Device(about.rdev()))
         } else {
@@ -205,8 +195,7 @@ impl Reach<'_> {
                 )?;
             }
         }
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(CWD, path, flags)?;
+        let tree = mounts::clone_tree(path)?;
         unmount(folder, UnmountFlags::DETACH)?;
         Ok(tree)
     }
