@@ -2,6 +2,7 @@
 
 use crate::agent::Agent;
 use crate::agent::messages::{Files, NoMessage, Received, no_files};
+use crate::agent::streams::Terminal;
 use crate::process::cpu_accounting::CpuAccounting;
 use crate::{Capture, MachineError, RootExtras, Streams};
 use rustix::fd::AsFd;
@@ -118,12 +119,7 @@ pub(crate) fn make_root(
         writable,
         network: besides.network.is_some(),
     };
-    match agent.answer(
-        &request,
-        timeout,
-        &mut no_files,
-        "making a root for commands",
-    )? {
+    match agent.answer(&request, timeout, "making a root for commands")? {
         Reply::Rooted => Ok(()),
         Reply::Failed { error } => Err(MachineError::Workload(error)),
         _ => Err(agent.unexpected("the request for a root")),
@@ -182,27 +178,29 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let CommandRun {
             streams, timeout, ..
         } = self.run;
+        let terminal = streams.terminal.as_ref();
         self.input = streams
             .input()
             .map_err(|e| MachineError::system("reading standard input again", e))?;
         let launch = Box::new(Launch {
             stdin: self.input.is_some(),
-            terminal: streams.size(),
+            terminal: terminal.map(Terminal::size),
             ..launch
         });
-        let _raw = streams
-            .raw()
-            .map_err(|e| MachineError::system("setting the terminal", e))?;
+        let raw = terminal.map(Terminal::raw).transpose();
+        let _raw = raw.map_err(|e| MachineError::system("setting the terminal", e))?;
         self.send(&Request::Exec { launch, probes })?;
         let until = Instant::now() + timeout + KILL_TIMEOUT;
         loop {
+            let (lines, interrupt) = (&mut self.agent.lines, self.agent.interrupt);
             // Read only where there is something: a pipe that is silent must not keep output and wishes to stop waiting.
             let reading = self.input.as_ref().filter(|_| self.is_input_wanted);
             let reading = reading.map(|file| file.as_fd());
-            let others: Vec<_> = streams.resized().into_iter().chain(reading).collect();
-            let ended = match self.agent.receive(until, &others) {
-                Ok(Received::Other(0)) if streams.resized().is_some() => {
-                    if let Some(size) = streams.new_size() {
+            let resized = terminal.map(Terminal::resized);
+            let others: Vec<_> = resized.into_iter().chain(reading).collect();
+            let ended = match lines.receive(until, interrupt, &others) {
+                Ok(Received::Other(0)) if resized.is_some() => {
+                    if let Some(size) = terminal.map(Terminal::new_size) {
                         self.agent.send_request(&Request::Resize { size })?;
                     }
                     None
@@ -249,7 +247,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let input = self.input.as_mut();
         let read = input.map_or(Ok(0), |file| file.read(&mut self.buffer));
         // In raw mode nothing that is typed is an end of the input: the terminal is gone.
-        if self.run.streams.size().is_some() && !matches!(read, Ok(1..)) {
+        if self.run.streams.terminal.is_some() && !matches!(read, Ok(1..)) {
             return Ok(Some(Ran::Stopped));
         }
         let length = read.map_err(|e| MachineError::system("reading standard input", e))?;
@@ -322,7 +320,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.agent.interrupt.acknowledge();
         self.is_stopped = true;
         // In a terminal Ctrl-C is what is typed; this is its end.
-        let signal = if self.run.streams.size().is_some() {
+        let signal = if self.run.streams.terminal.is_some() {
             HANG_UP
         } else {
             INTERRUPT
@@ -352,7 +350,12 @@ fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
         umask: mask.as_raw_mode(),
         limits: LIMITS
             .iter()
-            .map(|&(resource, number)| limit(resource, number))
+            .map(|&(resource, number)| {
+                let limit = getrlimit(resource);
+                let [current, maximum] =
+                    [limit.current, limit.maximum].map(|limit| limit.unwrap_or(u64::MAX));
+                (number, current, maximum)
+            })
             .collect(),
         stdin: false,
         terminal: None,
@@ -361,7 +364,7 @@ fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
     }
 }
 
-/// Each with the kernel's number for it, by which it travels.
+/// The limits of a process, each with the kernel's number for it, by which it travels.
 const LIMITS: [(Resource, u32); 13] = [
     (Resource::Cpu, libc::RLIMIT_CPU),
     (Resource::Fsize, libc::RLIMIT_FSIZE),
@@ -377,12 +380,3 @@ const LIMITS: [(Resource, u32); 13] = [
     (Resource::Nice, libc::RLIMIT_NICE),
     (Resource::Rtprio, libc::RLIMIT_RTPRIO),
 ];
-
-fn limit(resource: Resource, number: u32) -> (u32, u64, u64) {
-    let limit = getrlimit(resource);
-    (
-        number,
-        limit.current.unwrap_or(u64::MAX),
-        limit.maximum.unwrap_or(u64::MAX),
-    )
-}

@@ -24,10 +24,10 @@ pub(crate) struct Lines {
     channel: Line,
     console: Option<(Line, Console)>,
     answers_on_console: bool,
-    /// The share's server: becomes readable when it has ended.
-    server: Option<OwnedFd>,
-    /// Readable once the machine's watchdog has ended.
-    machine: Option<OwnedFd>,
+    /// The share's server, whose end ends every wait: readable once it has ended.
+    pub server: Option<OwnedFd>,
+    /// The machine's watchdog, whose end ends every wait, too: readable once it has ended.
+    pub machine: Option<OwnedFd>,
     log: PathBuf,
 }
 
@@ -90,16 +90,6 @@ impl Lines {
 
     pub fn add_console(&mut self, stream: UnixStream, log: Console) {
         self.console = Some((Line::new(stream), log));
-    }
-
-    /// From now on the end of the server ends every wait.
-    pub fn watch(&mut self, server: OwnedFd) {
-        self.server = Some(server);
-    }
-
-    /// From now on the end of the machine's process, which is its watchdog, ends every wait.
-    pub fn watch_machine(&mut self, machine: OwnedFd) {
-        self.machine = Some(machine);
     }
 
     pub fn send(&mut self, frame: &[u8]) -> std::io::Result<()> {

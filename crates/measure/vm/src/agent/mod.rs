@@ -6,12 +6,11 @@ pub(crate) mod native;
 pub(crate) mod session;
 pub(crate) mod streams;
 
-use crate::agent::messages::{CLOSE_TIMEOUT, Files, Lines, NoMessage, Received};
+use crate::agent::messages::{CLOSE_TIMEOUT, Files, Lines, NoMessage, no_files};
 use crate::process::child::Child;
 use crate::share::Server;
 use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::{Interrupt, MachineError};
-use rustix::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use vmtax_model::{Machine, WorkloadName};
 use vmtax_wire::{Reply, Request, encode};
@@ -48,10 +47,9 @@ impl Agent<'_> {
         &mut self,
         request: &Request,
         timeout: Duration,
-        files: &mut Files<'_>,
         doing: &str,
     ) -> Result<Reply, MachineError> {
-        self.ask(request, timeout, files)
+        self.ask(request, timeout, &mut no_files)
             .map_err(|reason| self.error(reason, doing))
     }
 
@@ -61,21 +59,13 @@ impl Agent<'_> {
             .message(Instant::now() + timeout, self.interrupt, files)
     }
 
-    /// Waits for the next frame, or for one of the `others`; see [`Lines::receive`].
-    pub fn receive(
-        &mut self,
-        until: Instant,
-        others: &[BorrowedFd<'_>],
-    ) -> Result<Received, NoMessage> {
-        self.lines.receive(until, self.interrupt, others)
-    }
-
     /// Sends a request that has no answer.
     pub fn send_request(&mut self, request: &Request) -> Result<(), MachineError> {
         let frame = encode(request).map_err(|e| self.invalid_message(e.to_string()))?;
         self.send(&frame)
     }
 
+    /// Sends a frame while a command runs.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), MachineError> {
         if self.lines.send(frame).is_err() {
             self.lines.drain_console();

@@ -157,28 +157,20 @@ fn parents(proc_self_cgroup: &str) -> Vec<GroupParent> {
             continue;
         };
         let path = path.trim_start_matches('/');
-        if controllers.is_empty() {
+        let (folders, limit) = if controllers.is_empty() {
             let own = Path::new("/sys/fs/cgroup").join(path);
-            let above = own
-                .parent()
-                .filter(|_| !path.is_empty())
-                .map(Path::to_path_buf);
-            parents.extend(above.into_iter().chain([own]).map(|parent| GroupParent {
-                parent,
-                limit: "memory.max",
-            }));
+            let above = own.parent().filter(|_| !path.is_empty());
+            let above = above.map(Path::to_path_buf);
+            (above.into_iter().chain([own]).collect(), "memory.max")
         } else if controllers.split(',').any(|c| c == "memory") {
             let root = PathBuf::from("/sys/fs/cgroup/memory");
-            parents.push(GroupParent {
-                parent: root.join(path),
-                limit: "memory.limit_in_bytes",
-            });
             // In a container one's own path may not be mounted here; the root of what is mounted is.
-            parents.push(GroupParent {
-                parent: root,
-                limit: "memory.limit_in_bytes",
-            });
-        }
+            (vec![root.join(path), root], "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let groups = folders.into_iter();
+        parents.extend(groups.map(|parent| GroupParent { parent, limit }));
     }
     parents
 }

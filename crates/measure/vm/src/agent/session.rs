@@ -67,19 +67,13 @@ impl<'a> Session<'a> {
             Some(sharing) => Server::start(sharing, setup)?,
             None => None,
         };
-        let (mut network, link) = if setup.network {
-            Some(MachineNetwork::start(setup)?)
-        } else {
-            None
-        }
-        .unzip();
+        let (server, reach) = served.unzip();
+        let network = setup.network.then(|| MachineNetwork::start(setup));
+        let (mut network, link) = network.transpose()?.unzip();
         let began = Instant::now();
         let (channel, their_channel) = socket_pair()?;
         let mut lines = Lines::new(channel, setup.log);
-        let (server, reach) = served.unzip();
-        if let Some(server) = &server {
-            lines.watch(server.watch()?);
-        }
+        lines.server = server.as_ref().map(Server::watch).transpose()?;
         let (child, mut warnings, link) = match guest {
             Some((program, image)) => {
                 let (console, their_console) = socket_pair()?;
@@ -102,7 +96,7 @@ impl<'a> Session<'a> {
                 (child, warnings, None)
             }
         };
-        lines.watch_machine(child.ended()?);
+        lines.machine = Some(child.ended()?);
         let mut agent = Agent {
             machine: setup.machine,
             interrupt: setup.interrupt,
@@ -113,7 +107,7 @@ impl<'a> Session<'a> {
         let vmm_log = link.as_ref().map(|link| link.log.clone());
         let hello = greeting(&mut agent, setup, began, network.as_mut(), vmm_log)?;
         let boot = began.elapsed();
-        warnings.extend(network.as_ref().and_then(MachineNetwork::warning).cloned());
+        warnings.extend(network.as_ref().and_then(|network| network.warning.clone()));
         let mut session = Session {
             agent,
             hello,
@@ -175,10 +169,8 @@ impl<'a> Session<'a> {
             mount: share::mount(sharing),
         };
         let boot_timeout = setup.guest.boot_timeout();
-        let answer = self
-            .agent
-            .answer(&request, boot_timeout, &mut no_files, "mounting its share");
-        let line = match answer? {
+        let agent = &mut self.agent;
+        let line = match agent.answer(&request, boot_timeout, "mounting its share")? {
             Reply::Shared { mount } => mount,
             Reply::Failed { error: said } => {
                 return Err(MachineError::NotMounted {
@@ -187,7 +179,7 @@ impl<'a> Session<'a> {
                     log,
                 });
             }
-            _ => return Err(self.agent.unexpected("a mount")),
+            _ => return Err(agent.unexpected("a mount")),
         };
         let pid = self.accounting().and_then(CpuAccounting::serving);
         let command = self
@@ -321,10 +313,7 @@ impl RunningMachine for Session<'_> {
             attributes: attributes.clone(),
         };
         let doing = "setting its disk's request queue";
-        let answer = self
-            .agent
-            .answer(&request, SETTING_TIMEOUT, &mut no_files, doing);
-        match answer? {
+        match self.agent.answer(&request, SETTING_TIMEOUT, doing)? {
             Reply::BlockQueueSet => Ok(()),
             Reply::Failed { error } => Err(MachineError::BlockQueue(error)),
             _ => Err(self.agent.unexpected("settings of its disk")),
@@ -337,10 +326,7 @@ impl RunningMachine for Session<'_> {
             shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S),
         };
         let doing = "starting to sample the guest";
-        let answer = self
-            .agent
-            .answer(&request, SAMPLING_TIMEOUT, &mut no_files, doing);
-        match answer? {
+        match self.agent.answer(&request, SAMPLING_TIMEOUT, doing)? {
             Reply::Sampling => Ok(()),
             _ => Err(self.agent.unexpected("the start of sampling")),
         }
@@ -351,13 +337,11 @@ impl RunningMachine for Session<'_> {
         timeout: Duration,
         files: &mut Files<'_>,
     ) -> Result<Vec<Missing>, MachineError> {
-        let answer = self
-            .agent
-            .answer(&Request::StopSampling, timeout, files, "sending samples");
-        match answer? {
-            Reply::Samples { missing } => Ok(missing),
-            Reply::Failed { error } => Err(MachineError::Workload(error)),
-            _ => Err(self.agent.unexpected("the end of sampling")),
+        match self.agent.ask(&Request::StopSampling, timeout, files) {
+            Ok(Reply::Samples { missing }) => Ok(missing),
+            Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
+            Ok(_) => Err(self.agent.unexpected("the end of sampling")),
+            Err(reason) => Err(self.agent.error(reason, "sending samples")),
         }
     }
 

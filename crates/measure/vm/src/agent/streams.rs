@@ -23,8 +23,8 @@ pub struct Streams {
     input: Input,
     stdout: OwnedFd,
     stderr: OwnedFd,
-    /// Where all three are one.
-    terminal: Option<Terminal>,
+    /// The terminal, where all three are one.
+    pub(crate) terminal: Option<Terminal>,
 }
 
 /// What the commands of a run read.
@@ -86,28 +86,6 @@ impl Streams {
             stderr: own(rustix::stdio::stderr())?,
             terminal,
         })
-    }
-
-    /// The terminal's size, where there is one.
-    pub(crate) fn size(&self) -> Option<Size> {
-        self.terminal.as_ref().map(Terminal::size)
-    }
-
-    /// Readable with each new size.
-    pub(crate) fn resized(&self) -> Option<BorrowedFd<'_>> {
-        self.terminal
-            .as_ref()
-            .map(|terminal| terminal.resized.as_fd())
-    }
-
-    /// The new size.
-    pub(crate) fn new_size(&self) -> Option<Size> {
-        self.terminal.as_ref().map(Terminal::new_size)
-    }
-
-    /// While the value lives, the terminal means nothing by what is typed.
-    pub(crate) fn raw(&self) -> io::Result<Option<Raw<'_>>> {
-        self.terminal.as_ref().map(Terminal::raw).transpose()
     }
 
     /// Streams for what is run beside the command: without input, all to standard error.
@@ -193,13 +171,14 @@ fn is_null(about: &rustix::fs::Stat) -> bool {
 
 /// A terminal, and the file descriptor that reports new sizes.
 #[derive(Debug)]
-struct Terminal {
+pub(crate) struct Terminal {
     terminal: OwnedFd,
     resized: OwnedFd,
 }
 
 impl Terminal {
-    fn size(&self) -> Size {
+    /// The size of the terminal, 24 rows of 80 columns where it has none.
+    pub fn size(&self) -> Size {
         let (rows, columns) = match tcgetwinsize(&self.terminal) {
             Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row, size.ws_col),
             _ => (24, 80),
@@ -207,14 +186,19 @@ impl Terminal {
         Size { rows, columns }
     }
 
+    /// Readable with each new size.
+    pub fn resized(&self) -> BorrowedFd<'_> {
+        self.resized.as_fd()
+    }
+
     /// The new size; several changes are one.
-    fn new_size(&self) -> Size {
+    pub fn new_size(&self) -> Size {
         let _ = rustix::io::read(&self.resized, &mut [0; 64]);
         self.size()
     }
 
-    /// Sets raw mode until the value is dropped.
-    fn raw(&self) -> io::Result<Raw<'_>> {
+    /// Sets raw mode until the value is dropped: the terminal means nothing by what is typed.
+    pub fn raw(&self) -> io::Result<Raw<'_>> {
         let was = tcgetattr(&self.terminal)?;
         let mut raw = was.clone();
         raw.make_raw();

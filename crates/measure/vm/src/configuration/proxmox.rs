@@ -83,15 +83,19 @@ pub(super) fn read(text: &str) -> VmConfiguration {
         ..VmConfiguration::default()
     };
     read_cpu(get("cpu").unwrap_or_default(), &mut found);
-    if let Some(arguments) = get("args") {
-        let arguments = Arguments::from_iter(arguments.split(' ').map(str::to_owned));
-        let debugging = arguments
-            .options()
-            .filter(|(option, _)| ["icount", "d"].contains(option));
-        found.debugging = debugging.map(|(option, _)| format!("-{option}")).collect();
-    }
+    found.debugging = get("args").map_or(Vec::new(), debugging);
     read_devices(text, &mut found);
     found
+}
+
+/// Options of QEMU's that make it log or count each of the guest's instructions.
+fn debugging(arguments: &str) -> Vec<String> {
+    let arguments = Arguments::from_iter(arguments.split(' ').map(str::to_owned));
+    arguments
+        .options()
+        .filter(|(option, _)| ["icount", "d"].contains(option))
+        .map(|(option, _)| format!("-{option}"))
+        .collect()
 }
 
 /// Reads the CPU's model and flags.

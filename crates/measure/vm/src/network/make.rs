@@ -28,6 +28,7 @@ fn own_name(end: char) -> String {
     format!("vmtax{end}{}", std::process::id())
 }
 
+/// The device by which taps are made.
 const TUN: &str = "/dev/net/tun";
 /// The loopback device of a new namespace.
 const LOOPBACK: &str = "lo";
@@ -81,27 +82,19 @@ fn behind_tap(queues: usize) -> Result<Made, MachineError> {
     let queue = || {
         let tun = OpenOptions::new().read(true).write(true).open(TUN);
         let tun = tun.map_err(|e| {
-            failed(
-                "opening",
-                TUN,
-                &e,
-                "load the kernel module tun: `sudo modprobe tun`",
-            )
+            let fix = "load the kernel module tun: `sudo modprobe tun`";
+            failed(&format!("opening {TUN}"), &e, fix)
         })?;
         let tap = interface::make_tap(&tun, &outside(), queues > 1);
         tap.map_err(|e| {
-            failed(
-                "making a tap by",
-                TUN,
-                &e.into(),
-                "run vmtax as root, outside of a container",
-            )
+            let fix = "run vmtax as root, outside of a container";
+            failed(&format!("making a tap by {TUN}"), &e.into(), fix)
         })?;
         Ok(tun.into())
     };
     let tap = (0..queues)
         .map(|_| queue())
-        .collect::<Result<Vec<OwnedFd>, MachineError>>()?;
+        .collect::<Result<_, MachineError>>()?;
     interface::set_mac(&outside(), mac_bytes(HOST_MAC))
         .map_err(|e| MachineError::system(format!("configuring {}", outside()), e))?;
     configure(&outside(), *ECHO.ip())?;
@@ -153,12 +146,8 @@ fn behind_veth() -> Result<Made, MachineError> {
     enter_new()?;
     let client = own_namespace()?;
     interface::make_veth_pair(&inside(), &outside(), &server).map_err(|e| {
-        failed(
-            "making",
-            "a veth pair",
-            &e,
-            "load the kernel module veth: `sudo modprobe veth`",
-        )
+        let fix = "load the kernel module veth: `sudo modprobe veth`";
+        failed("making a veth pair", &e, fix)
     })?;
     configure(&inside(), NET_ADDRESS)?;
     move_into_link_name_space(server.as_fd(), Some(LinkNameSpaceType::Network))
@@ -211,8 +200,9 @@ fn others(echo: SocketAddrV4) -> io::Result<Vec<OwnedFd>> {
     ])
 }
 
-fn failed(doing: &str, what: &str, error: &io::Error, fix: &str) -> MachineError {
-    MachineError::NoNetwork(format!("{doing} {what}: {error}; {fix}"))
+/// The error of something that is missing, with what helps.
+fn failed(doing: &str, error: &io::Error, fix: &str) -> MachineError {
+    MachineError::NoNetwork(format!("{doing}: {error}; {fix}"))
 }
 
 /// The hardware address of a tap on the host's side.

@@ -42,7 +42,8 @@ pub(crate) struct MachineNetwork {
     passt: Option<Child>,
     /// Waits for the VMM to connect, then becomes `passt`.
     vhost_user: Option<VhostUser>,
-    warning: Option<Warning>,
+    /// The warning that figures differ from those of a network of its own, if they do.
+    pub warning: Option<Warning>,
 }
 
 impl MachineNetwork {
@@ -82,8 +83,21 @@ impl MachineNetwork {
             vhost_user,
             warning,
         };
+        network.wait_for_server(setup)?;
+        // Guests have addresses of their own; the port is the server's.
+        let server = if setup.machine.is_guest() {
+            ECHO
+        } else {
+            made.echo
+        };
+        let echo = SocketAddrV4::new(*server.ip(), made.echo.port());
+        Ok((network, NetworkLink { end, echo }))
+    }
+
+    /// Waits until the echo server has started.
+    fn wait_for_server(&self, setup: &Setup<'_>) -> Result<(), MachineError> {
         let deadline = Instant::now() + START_TIMEOUT;
-        while threads(&network.server, Role::ECHO_SERVER).len() < THREADS as usize {
+        while threads(&self.server, Role::ECHO_SERVER).len() < THREADS as usize {
             if Instant::now() > deadline {
                 let log = setup.log.join(LOG);
                 return Err(MachineError::NoNetwork(format!(
@@ -93,14 +107,7 @@ impl MachineNetwork {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        // Guests have addresses of their own; the port is the server's.
-        let server = if setup.machine.is_guest() {
-            ECHO
-        } else {
-            made.echo
-        };
-        let echo = SocketAddrV4::new(*server.ip(), made.echo.port());
-        Ok((network, NetworkLink { end, echo }))
+        Ok(())
     }
 
     /// Connects it to this VMM, where that waits for it.
@@ -136,11 +143,6 @@ impl MachineNetwork {
     /// The session of passt.
     pub fn passt(&self) -> Option<i32> {
         self.passt.as_ref().map(Child::session)
-    }
-
-    /// Returns the warning that figures differ from those of a network of its own, if they do.
-    pub fn warning(&self) -> Option<&Warning> {
-        self.warning.as_ref()
     }
 }
 

@@ -56,9 +56,11 @@ impl Discard {
         };
         let mut made = self.put_at(&root, &mut layers, is_own);
         if made.is_err() {
-            // A file system that takes no layers, as another overlay; memory does.
+            // A file system that takes no layers, as another overlay; memory does, at most half of it.
             let _ = unmount(&root, UnmountFlags::DETACH);
-            layers.in_memory().map_err(failed)?;
+            let (folder, mode) = (&layers.folder, Some(c"mode=0700"));
+            mount("tmpfs", folder, "tmpfs", MountFlags::empty(), mode)
+                .map_err(|e| failed(e.into()))?;
             fs::create_dir_all(&root).map_err(failed)?;
             made = self.put_at(&root, &mut layers, is_own);
         }
@@ -177,17 +179,6 @@ struct Layers {
 }
 
 impl Layers {
-    /// From now on in memory, at most half of it.
-    fn in_memory(&mut self) -> io::Result<()> {
-        Ok(mount(
-            "tmpfs",
-            &self.folder,
-            "tmpfs",
-            MountFlags::empty(),
-            Some(c"mode=0700"),
-        )?)
-    }
-
     /// Mounts the folder `lower` at `at`, with a layer of its own above.
     fn overlay(&mut self, lower: &Path, at: &Path) -> io::Result<()> {
         self.made += 1;

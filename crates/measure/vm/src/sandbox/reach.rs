@@ -31,14 +31,9 @@ pub(crate) struct Reach<'a> {
 enum Content {
     /// A file or folder that the user may use, only not reach.
     Mounted(OwnedFd),
-    /// Another in place of one that the user may not use.
-    Made(Source),
-}
-
-/// Source from which a file is made.
-enum Source {
-    File(File),
-    /// The number of a character device.
+    /// A copy in place of a file that the user may not use.
+    Copied(File),
+    /// The user's own in place of the character device of this number.
     Device(u64),
 }
 
@@ -108,7 +103,8 @@ impl Reach<'_> {
             }
             let tree = match content {
                 Content::Mounted(tree) => tree,
-                Content::Made(source) => self.made(source, &path)?,
+                Content::Copied(from) => aside(&path, || copy(from, &path))?,
+                Content::Device(number) => aside(&path, || self.make_device(number, &path))?,
             };
             mounts::attach(&tree, &path)?;
         }
@@ -157,48 +153,41 @@ impl Reach<'_> {
         Ok(if about.is_dir() || self.may(&about, needed(&about)) {
             Content::Mounted(mounts::clone_tree(path)?)
         } else if about.file_type().is_char_device() {
-            Content::Made(Source::Device(about.rdev()))
+            Content::Device(about.rdev())
         } else {
-            Content::Made(Source::File(File::open(path)?))
+            Content::Copied(File::open(path)?)
         })
     }
 
-    /// A file of the user's, made in a folder that is mounted over that of `path` for the moment.
-    fn made(&self, source: Source, path: &Path) -> io::Result<OwnedFd> {
-        let folder = path.parent().unwrap_or(path);
-        mount(
-            "tmpfs",
-            folder,
-            "tmpfs",
-            MountFlags::NOSUID,
-            Some(c"mode=0755"),
-        )?;
-        match source {
-            Source::Device(number) => {
-                mknodat(
-                    CWD,
-                    path,
-                    FileType::CharacterDevice,
-                    Mode::RUSR | Mode::WUSR,
-                    number,
-                )?;
-                chown(path, Some(self.user), Some(self.user))?;
-            }
-            Source::File(mut from) => {
-                io::copy(
-                    &mut from,
-                    &mut OpenOptions::new()
-                        .write(true)
-                        .create_new(true)
-                        .mode(0o555)
-                        .open(path)?,
-                )?;
-            }
-        }
-        let tree = mounts::clone_tree(path)?;
-        unmount(folder, UnmountFlags::DETACH)?;
-        Ok(tree)
+    /// Makes a character device of the user's.
+    fn make_device(&self, number: u64, path: &Path) -> io::Result<()> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, path, FileType::CharacterDevice, mode, number)?;
+        chown(path, Some(self.user), Some(self.user))
     }
+}
+
+/// Makes a copy that everybody can read and execute.
+fn copy(mut from: File, path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o555);
+    io::copy(&mut from, &mut options.open(path)?).map(drop)
+}
+
+/// What is made at `path` in a folder that is mounted over that of the path for the moment.
+fn aside(path: &Path, make: impl FnOnce() -> io::Result<()>) -> io::Result<OwnedFd> {
+    let folder = path.parent().unwrap_or(path);
+    mount(
+        "tmpfs",
+        folder,
+        "tmpfs",
+        MountFlags::NOSUID,
+        Some(c"mode=0755"),
+    )?;
+    make()?;
+    let tree = mounts::clone_tree(path)?;
+    unmount(folder, UnmountFlags::DETACH)?;
+    Ok(tree)
 }
 
 /// Returns the permissions that a user needs to use a file.

@@ -10,31 +10,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_model::OWN;
 
-/// File systems of the host's kernel, without meaning in a guest.
-const KERNELS: &[&str] = &[
-    "autofs",
-    "binfmt_misc",
-    "bpf",
-    "cgroup",
-    "cgroup2",
-    "configfs",
-    "debugfs",
-    "devpts",
-    "devtmpfs",
-    "efivarfs",
-    "fusectl",
-    "hugetlbfs",
-    "mqueue",
-    "nsfs",
-    "proc",
-    "pstore",
-    "rpc_pipefs",
-    "securityfs",
-    "selinuxfs",
-    "sysfs",
-    "tracefs",
-];
-
 /// File systems mounted on the host's root: those that guests see, and those that they do not see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RootMounts {
@@ -78,14 +53,18 @@ enum MountUse {
 
 fn mount_use(at: &Path, kind: &str) -> MountUse {
     if OWN.iter().any(|own| at.starts_with(own)) {
-        MountUse::Own
-    } else if KERNELS.contains(&kind) {
-        MountUse::Kernels
-    } else if kind == "fuse" || kind.starts_with("fuse.") {
+        return MountUse::Own;
+    }
+    match kind {
+        // Of the host's kernel, without meaning in a guest.
+        "autofs" | "binfmt_misc" | "bpf" | "cgroup" | "cgroup2" | "configfs" | "debugfs"
+        | "devpts" | "devtmpfs" | "efivarfs" | "fusectl" | "hugetlbfs" | "mqueue" | "nsfs"
+        | "proc" | "pstore" | "rpc_pipefs" | "securityfs" | "selinuxfs" | "sysfs" | "tracefs" => {
+            MountUse::Kernels
+        }
         // Another user's is closed to root, and any may hang.
-        MountUse::Refused
-    } else {
-        MountUse::Followed
+        _ if kind == "fuse" || kind.starts_with("fuse.") => MountUse::Refused,
+        _ => MountUse::Followed,
     }
 }
 
