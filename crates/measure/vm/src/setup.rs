@@ -94,8 +94,8 @@ pub struct GuestImage {
     pub initramfs: PathBuf,
 }
 
-/// A stop request as a file descriptor, which is readable until the request is acknowledged: waiting for it needs no periodic wake-ups,
-/// which would disturb a measurement.
+/// A stop request as a file descriptor, which is readable until the request is acknowledged: waiting for it needs no periodic
+/// wake-ups, which would disturb a measurement.
 #[derive(Debug)]
 pub struct Interrupt {
     readable: OwnedFd,

@@ -129,7 +129,7 @@ pub(crate) fn make_root(
 /// The conversation with the agent about one command.
 struct Conversation<'a, 'b> {
     agent: &'a mut Agent<'b>,
-    /// Whose CPU time is counted, in a guest.
+    /// The processes whose CPU time is counted, in a guest.
     accounting: Option<&'a CpuAccounting>,
     run: CommandRun<'a>,
     files: &'a mut Files<'a>,
@@ -138,7 +138,7 @@ struct Conversation<'a, 'b> {
     buffer: Vec<u8>,
     /// True if the command waits for more input.
     is_input_wanted: bool,
-    /// What was printed on standard output and standard error.
+    /// Output so far: standard output, then standard error.
     printed: [Capture; 2],
     /// True for each of the two whose reader is gone.
     closed: [bool; 2],
@@ -175,9 +175,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     /// Has the agent start the command, and waits for its end.
     fn hold(mut self, launch: Launch, probes: Probes) -> Result<Ran, MachineError> {
-        let CommandRun {
-            streams, timeout, ..
-        } = self.run;
+        let (streams, timeout) = (self.run.streams, self.run.timeout);
         let terminal = streams.terminal.as_ref();
         self.input = streams
             .input()
@@ -263,7 +261,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             return (self.files)(name, bytes).map_err(|what| self.agent.invalid_message(what));
         };
         self.printed[at].push(bytes);
-        let CommandRun { streams, .. } = self.run;
+        let streams = self.run.streams;
         if !self.closed[at] && streams.print(at == 1, bytes, self.agent.interrupt).is_err() {
             self.closed[at] = true;
             let [stdout, stderr] = outputs;
@@ -329,7 +327,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     }
 }
 
-/// These words with the surroundings of this process.
+/// The launch of these words, with the surroundings of this process.
 fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
     // There is no asking for it without setting it.
     let mask = umask(Mode::empty());

@@ -38,7 +38,7 @@ struct Line {
     open: bool,
 }
 
-/// What a wait can be ended by.
+/// Something that can end a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Interrupt,

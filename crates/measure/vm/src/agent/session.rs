@@ -77,8 +77,7 @@ impl<'a> Session<'a> {
         let (child, mut warnings, link) = match guest {
             Some((program, image)) => {
                 let (console, their_console) = socket_pair()?;
-                let log = Console::create(setup.log.join("console.log"))?;
-                lines.add_console(console, log);
+                lines.add_console(console, Console::create(setup.log.join("console.log"))?);
                 let streams = Streams {
                     agent: their_channel.into(),
                     console: their_console.into(),
@@ -386,6 +385,7 @@ impl RunningMachine for Session<'_> {
     }
 }
 
+/// Two ends of a stream.
 fn socket_pair() -> Result<(UnixStream, UnixStream), MachineError> {
     UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))
 }

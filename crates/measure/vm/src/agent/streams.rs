@@ -27,7 +27,7 @@ pub struct Streams {
     pub(crate) terminal: Option<Terminal>,
 }
 
-/// What the commands of a run read.
+/// The input of the commands of a run.
 #[derive(Debug)]
 enum Input {
     None,

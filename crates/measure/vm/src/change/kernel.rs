@@ -1,5 +1,5 @@
-//! Settings of kernels: in files of the host's, in files of the guest's by the agent in the guest, and the CPUs on which a thread of a
-//! VM, or of a program that serves it, may run.
+//! Settings of kernels: in files of the host's, in files of the guest's by the agent in the guest, and the CPUs on which a thread
+//! of a VM, or of a program that serves it, may run.
 
 use crate::MachineError;
 use crate::host_settings::{in_effect, value_in_effect};

@@ -137,7 +137,7 @@ fn read_cpu(arguments: &Arguments, found: &mut VmConfiguration) {
     }
 }
 
-/// What tells that the guest is Windows, and the devices that wake QEMU or share files.
+/// Reads signs that the guest is Windows, and the devices that wake QEMU or share files.
 fn read_guest(arguments: &Arguments, found: &mut VmConfiguration) {
     let rtc = arguments.properties("rtc").last().unwrap_or_default();
     if rtc.get("base") == Some("localtime") {

@@ -1,4 +1,5 @@
-//! Makes network namespaces with sockets in them, and the ends by which a machine is connected. A thread enters them, and ends: the sockets stay where they were made.
+//! Makes network namespaces with sockets in them, and the ends by which a machine is connected. A thread enters them, and ends: the
+//! sockets stay where they were made.
 
 use crate::MachineError;
 use crate::sandbox::interface;

@@ -136,7 +136,7 @@ pub struct Mount {
     pub kind: String,
 }
 
-/// The mounts of such a list, in order: what comes later may be mounted over what came before.
+/// The mounts in the text of `/proc/PID/mountinfo`, in order: what comes later may be mounted over what came before.
 pub fn mounts(mountinfo: &str) -> Vec<Mount> {
     mountinfo.lines().filter_map(mount_of_line).collect()
 }

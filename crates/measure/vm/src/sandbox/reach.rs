@@ -84,7 +84,7 @@ impl Reach<'_> {
             .to_path_buf())
     }
 
-    /// Each path with the outermost part of it that is closed.
+    /// Mounts the content of each path over the outermost part of it that is closed.
     fn put(&self, closed: BTreeSet<(PathBuf, PathBuf)>) -> io::Result<()> {
         let here = std::env::current_dir()?;
         let taken: io::Result<Vec<_>> = closed
@@ -147,7 +147,7 @@ impl Reach<'_> {
         (about.mode() >> shift) & needed == needed
     }
 
-    /// What is to be mounted at a path, opened before anything covers it.
+    /// Opens the content that is to be mounted at a path, before anything covers it.
     fn take(&self, path: &Path) -> io::Result<Content> {
         let about = path.metadata()?;
         Ok(if about.is_dir() || self.may(&about, needed(&about)) {
@@ -174,7 +174,7 @@ fn copy(mut from: File, path: &Path) -> io::Result<()> {
     io::copy(&mut from, &mut options.open(path)?).map(drop)
 }
 
-/// What is made at `path` in a folder that is mounted over that of the path for the moment.
+/// Makes a file at `path` in a folder that is mounted over that of the path for the moment; gives it as a mount.
 fn aside(path: &Path, make: impl FnOnce() -> io::Result<()>) -> io::Result<OwnedFd> {
     let folder = path.parent().unwrap_or(path);
     mount(
@@ -200,7 +200,7 @@ fn needed(about: &Metadata) -> u32 {
     }
 }
 
-/// Something that can be mounted on. Nothing that stands there is changed: it may be mounted already.
+/// Makes something that can be mounted on. Nothing that stands there is changed: it may be mounted already.
 fn mount_point(path: &Path, is_folder: bool) -> io::Result<()> {
     if is_folder {
         return fs::create_dir_all(path);

@@ -40,7 +40,7 @@ pub fn root_mounts() -> Result<RootMounts, MachineError> {
     Ok(all)
 }
 
-/// What becomes of a mount in the root of a guest.
+/// The treatment of a mount in the root of a guest.
 #[derive(Debug, PartialEq, Eq)]
 enum MountUse {
     Followed,

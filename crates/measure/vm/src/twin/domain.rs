@@ -77,17 +77,18 @@ fn name_other_devices(devices: Node<'_, '_>, twin: &mut Twin) {
         let name = device.tag_name().name();
         match name {
             "disk" | "emulator" | "controller" | "input" | "channel" | "serial" | "console"
-            | "audio" | "parallel" | "hub" => continue,
-            _ => {}
+            | "audio" | "parallel" | "hub" => {}
+            _ => {
+                let kind = device
+                    .attribute("model")
+                    .or(device.attribute("type"))
+                    .map_or(String::new(), |kind| format!(" {kind}"));
+                let model = child(device, "model")
+                    .and_then(|model| model.attribute("type"))
+                    .map_or(String::new(), |model| format!(" {model}"));
+                twin.lacks(format!("device <{name}>{kind}{model}"));
+            }
         }
-        let kind = device
-            .attribute("model")
-            .or(device.attribute("type"))
-            .map_or(String::new(), |kind| format!(" {kind}"));
-        let model = child(device, "model")
-            .and_then(|model| model.attribute("type"))
-            .map_or(String::new(), |model| format!(" {model}"));
-        twin.lacks(format!("device <{name}>{kind}{model}"));
     }
 }
 

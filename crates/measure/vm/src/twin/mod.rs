@@ -16,11 +16,11 @@ use crate::FindError;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What a twin lacks of a disk's image.
+/// The line about a backing image, which a twin lacks.
 const BACKING: &str = "backing image: the scratch image has none";
-/// What a twin lacks of how a VM boots.
+/// The line about a VM's firmware and kernel, which a twin lacks.
 const FIRMWARE: &str = "firmware and kernel: vmtax boots a kernel of its own";
-/// What a twin lacks of a VM's CPUs.
+/// The line about threads of a VM's cores, which a twin lacks.
 const TOPOLOGY: &str = "vCPU topology: each vCPU is a core of its own";
 
 /// Configuration that a test guest, booted by vmtax, takes over from a user's VM.

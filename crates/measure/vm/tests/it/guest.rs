@@ -1,4 +1,5 @@
-//! A micro-guest in a QEMU of its own, which ends with the value, also when a test panics, and distributions of its ticks, for people.
+//! A micro-guest in a QEMU of its own, which ends with the value, also when a test panics; and distributions of its ticks, for
+//! people.
 
 use std::fs::OpenOptions;
 use std::io::Read;
