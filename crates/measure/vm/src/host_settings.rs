@@ -45,8 +45,8 @@ fn setting_fault(root: &Path, name: &str, value: &str) -> Option<&'static str> {
 /// Changed settings. Restored on drop, without reporting errors.
 #[derive(Debug, Default)]
 pub struct HostSettings {
-    /// File, what it held, what it was to hold.
-    changed: Vec<(PathBuf, String, String)>,
+    /// The files, with what they held.
+    changed: Vec<(PathBuf, String)>,
 }
 
 impl HostSettings {
@@ -80,45 +80,43 @@ impl HostSettings {
                 )));
             }
             for file in files {
-                let before = value_in_effect(&file)
-                    .map_err(|e| fault(format!("{}: {e}", file.display())))?;
-                if before == *value {
-                    continue;
-                }
-                // Before it is tried: what is half set is restored too.
-                settings
-                    .changed
-                    .push((file.clone(), before, (*value).to_owned()));
-                fs::write(&file, value).map_err(|e| {
-                    let hint = if e.kind() == std::io::ErrorKind::PermissionDenied {
-                        " (run as root)"
-                    } else {
-                        ""
-                    };
-                    fault(format!(
-                        "writing {value} to {} failed: {e}{hint}",
-                        file.display()
-                    ))
-                })?;
-                let now = value_in_effect(&file)
-                    .map_err(|e| fault(format!("{}: {e}", file.display())))?;
-                if now != *value {
-                    return Err(fault(format!(
-                        "{} is {now} after {value} was written",
-                        file.display()
-                    )));
-                }
+                settings.set_file(file, value).map_err(fault)?;
             }
         }
         Ok(settings)
     }
 
+    /// Sets the value in a file and reads it back; the error is the reason why that failed.
+    fn set_file(&mut self, file: PathBuf, value: &str) -> Result<(), String> {
+        let read = || value_in_effect(&file).map_err(|e| format!("{}: {e}", file.display()));
+        let before = read()?;
+        if before == value {
+            return Ok(());
+        }
+        // Before it is tried: what is half set is restored too.
+        self.changed.push((file.clone(), before));
+        fs::write(&file, value).map_err(|e| {
+            let hint = if e.kind() == std::io::ErrorKind::PermissionDenied {
+                " (run as root)"
+            } else {
+                ""
+            };
+            format!("writing {value} to {} failed: {e}{hint}", file.display())
+        })?;
+        let now = read()?;
+        if now == value {
+            Ok(())
+        } else {
+            Err(format!(
+                "{} is {now} after {value} was written",
+                file.display()
+            ))
+        }
+    }
+
     /// Returns the files to be written, with their contents, if this program is killed.
     pub fn before(&self) -> Vec<(PathBuf, String)> {
-        self.changed
-            .iter()
-            .map(|(file, before, _)| (file.clone(), before.clone()))
-            .collect()
+        self.changed.clone()
     }
 
     /// Restores all settings.
@@ -136,7 +134,7 @@ impl HostSettings {
 
     /// The commands for what could not be restored.
     fn restore_all(&mut self) -> Vec<String> {
-        let failed = |(file, before, _): (PathBuf, String, String)| {
+        let failed = |(file, before): (PathBuf, String)| {
             let done = fs::write(&file, &before)
                 .and_then(|()| value_in_effect(&file))
                 .is_ok_and(|now| now == before);

@@ -10,7 +10,6 @@ mod change;
 mod configuration;
 mod error;
 mod host_settings;
-mod interrupt;
 mod live;
 pub mod micro_guest;
 mod network;
@@ -20,38 +19,34 @@ mod sandbox;
 mod scratch;
 mod setup;
 mod share;
-mod start;
 mod state_file;
 mod twin;
 mod vm;
 mod vmm;
 
-pub use agent::capture::Capture;
 pub use agent::command::{CommandRun, Finished, Ran};
-pub use agent::memory_limit::remove_stale_groups;
 pub use agent::messages::{Files, no_files};
-pub use agent::streams::Streams;
+pub use agent::native::remove_stale_groups;
+pub use agent::streams::{Capture, Streams};
 pub use change::{ChangeError, Changes, Undone, undo, undo_interrupted};
 pub use configuration::{ConfigurationError, configuration};
 pub use error::MachineError;
 pub use host_settings::{HostSettings, host_setting_fault};
-pub use interrupt::Interrupt;
 pub use live::{Fleet, Level, Sample, remove_stale_histograms};
 pub use network::network_device;
 pub use process::child::Watchdog;
 pub use process::watchdog::watchdog;
 pub use running::RunningMachine;
-pub use sandbox::mountinfo::{Mount, mounts};
+pub use sandbox::mounts::{Mount, mounts};
 pub use sandbox::root::{RootMounts, root_mounts};
 pub use scratch::tree::tree_room;
 pub use scratch::{DiskKind, Needs, Scratch, disk_images_mib, remove_scratch};
-pub use setup::{Boot, GuestImage, Setup, VmmProgram};
+pub use setup::{Boot, GuestImage, Interrupt, Setup, VmmProgram};
 pub use share::jail::jailed;
 pub use share::{
     RootExtras, Sharing, check_rights, check_share, image_mib, make_image, portmapper_program,
     share_program,
 };
-pub use start::start;
 pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
 pub use vm::{FindError, Vm, find, process, running};
 pub use vmm::qemu::device_arguments::DiskDevices;
@@ -62,3 +57,16 @@ pub use vmm::qemu::{
     read_command_line, read_console, read_domain_stats, read_guest_disks, read_settings,
 };
 pub use vmtax_wire::{Hello, Observed};
+
+/// Starts a machine, whatever it boots, and waits until it accepts workloads.
+///
+/// # Errors
+/// [`MachineError`] with what the machine's console or QEMU printed last.
+pub fn start<'a>(setup: &Setup<'a>) -> Result<Box<dyn RunningMachine + 'a>, MachineError> {
+    use agent::session::Session;
+    Ok(match setup.boot {
+        Boot::Host => Box::new(Session::start(setup, None)?),
+        Boot::Linux(program, image) => Box::new(Session::start(setup, Some((program, image)))?),
+        Boot::Micro(program, rom) => Box::new(micro_guest::MicroGuest::start(setup, program, rom)?),
+    })
+}

@@ -1,8 +1,11 @@
-//! The parameters of a machine.
+//! The parameters of a machine, among them the request to stop that ends its waits.
 
-use crate::{Interrupt, Scratch, Sharing};
+use crate::{Scratch, Sharing};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use vmtax_model::{Accelerator, CommandSpec, Guest, Machine, NetBackend, QemuFacts, Vmm};
 
 /// The program of a VMM that was found on this host.
@@ -89,4 +92,47 @@ pub struct GuestImage {
     pub kernel: PathBuf,
     /// The initramfs, this very binary in it.
     pub initramfs: PathBuf,
+}
+
+/// A stop request as a file descriptor, which is readable until the request is acknowledged: waiting for it needs no periodic
+/// wake-ups, which would disturb a measurement.
+#[derive(Debug)]
+pub struct Interrupt {
+    readable: OwnedFd,
+    acknowledged: AtomicBool,
+}
+
+impl Interrupt {
+    /// From the reading end of a pipe or socket that a signal handler writes to.
+    pub fn new(readable: OwnedFd) -> Self {
+        Interrupt {
+            readable,
+            acknowledged: AtomicBool::new(false),
+        }
+    }
+
+    /// Acknowledges a request, so that the next one can be waited for; [`Interrupt::raised`] stays true.
+    pub fn acknowledge(&self) {
+        self.acknowledged.store(true, Ordering::Relaxed);
+        let _ = rustix::io::read(&self.readable, &mut [0]);
+    }
+
+    /// Returns true if a stop was requested.
+    pub fn raised(&self) -> bool {
+        if self.acknowledged.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for Interrupt {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
 }

@@ -2,16 +2,18 @@
 
 use crate::agent::Agent;
 use crate::agent::messages::{Files, NoMessage, Received, no_files};
+use crate::agent::streams::Terminal;
 use crate::process::cpu_accounting::CpuAccounting;
 use crate::{Capture, MachineError, RootExtras, Streams};
 use rustix::fd::AsFd;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit, umask};
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
-use vmtax_model::{CommandSpec, CpuSeconds, Execution, Probes, TrialResult};
+use vmtax_model::{CommandSpec, CpuSeconds, Execution, Probes, TrialResult, WorkloadName};
 use vmtax_wire::{
     Frame, Launch, MAX_PAYLOAD, Observed, Reply, Request, STREAM_PIECE, Stream, WireError, encode,
     piece,
@@ -68,12 +70,7 @@ pub(crate) fn exec(
     files: &mut Files<'_>,
 ) -> Result<Ran, MachineError> {
     let launch = launch(&run.command.argv, run);
-    Conversation {
-        agent,
-        accounting,
-        files,
-    }
-    .run(launch, run, probes)
+    Conversation::new(agent, accounting, run, files).hold(launch, probes)
 }
 
 /// Runs a shell line, with the command's environment.
@@ -100,13 +97,7 @@ pub(crate) fn shell(
         streams: &aside,
         ..run
     };
-    match (Conversation {
-        agent,
-        accounting: None,
-        files: &mut no_files,
-    })
-    .run(launch, run, Probes::None)?
-    {
+    match Conversation::new(agent, None, run, &mut no_files).hold(launch, Probes::None)? {
         Ran::Done(done) if done.execution.status == 0 => Ok(()),
         Ran::Done(done) => failed(format!("exit status {}", done.execution.status)),
         Ran::NotRun(_, error) => failed(error),
@@ -128,173 +119,215 @@ pub(crate) fn make_root(
         writable,
         network: besides.network.is_some(),
     };
-    match agent.ask(&request, timeout, &mut no_files) {
-        Ok(Reply::Rooted) => Ok(()),
-        Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-        Ok(_) => Err(agent.invalid_message("an unexpected reply to the request for a root")),
-        Err(reason) => Err(agent.error(reason, "making a root for commands")),
+    match agent.answer(&request, timeout, "making a root for commands")? {
+        Reply::Rooted => Ok(()),
+        Reply::Failed { error } => Err(MachineError::Workload(error)),
+        _ => Err(agent.unexpected("the request for a root")),
     }
 }
 
 /// The conversation with the agent about one command.
 struct Conversation<'a, 'b> {
     agent: &'a mut Agent<'b>,
-    /// Whose CPU time is counted, in a guest.
+    /// The processes whose CPU time is counted, in a guest.
     accounting: Option<&'a CpuAccounting>,
+    run: CommandRun<'a>,
     files: &'a mut Files<'a>,
+    input: Option<File>,
+    /// Room for a piece of it.
+    buffer: Vec<u8>,
+    /// True if the command waits for more input.
+    is_input_wanted: bool,
+    /// Output so far: standard output, then standard error.
+    printed: [Capture; 2],
+    /// True for each of the two whose reader is gone.
+    closed: [bool; 2],
+    /// True after a stop request.
+    is_stopped: bool,
+    /// When the command began, and what CPU time was spent by then.
+    began: Option<(Instant, CpuSeconds)>,
+    /// The seconds that the command took, and what CPU time was spent in them.
+    spent: Option<(f64, CpuSeconds)>,
 }
 
-impl Conversation<'_, '_> {
-    fn run(self, launch: Launch, run: CommandRun<'_>, probes: Probes) -> Result<Ran, MachineError> {
-        let Conversation {
+impl<'a, 'b> Conversation<'a, 'b> {
+    fn new(
+        agent: &'a mut Agent<'b>,
+        accounting: Option<&'a CpuAccounting>,
+        run: CommandRun<'a>,
+        files: &'a mut Files<'a>,
+    ) -> Conversation<'a, 'b> {
+        Conversation {
             agent,
             accounting,
+            run,
             files,
-        } = self;
-        let CommandRun {
-            streams, timeout, ..
-        } = run;
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            move |e: std::io::Error| MachineError::system(what, e)
-        };
-        let mut input = streams
+            input: None,
+            buffer: vec![0; STREAM_PIECE],
+            is_input_wanted: false,
+            printed: [Capture::default(), Capture::default()],
+            closed: [false; 2],
+            is_stopped: false,
+            began: None,
+            spent: None,
+        }
+    }
+
+    /// Has the agent start the command, and waits for its end.
+    fn hold(mut self, launch: Launch, probes: Probes) -> Result<Ran, MachineError> {
+        let (streams, timeout) = (self.run.streams, self.run.timeout);
+        let terminal = streams.terminal.as_ref();
+        self.input = streams
             .input()
-            .map_err(failed("reading standard input again"))?;
+            .map_err(|e| MachineError::system("reading standard input again", e))?;
         let launch = Box::new(Launch {
-            stdin: input.is_some(),
-            terminal: streams.size(),
+            stdin: self.input.is_some(),
+            terminal: terminal.map(Terminal::size),
             ..launch
         });
-        let _raw = streams.raw().map_err(failed("setting the terminal"))?;
-        match encode(&Request::Exec { launch, probes }) {
-            Ok(frame) => agent.send(&frame)?,
-            Err(WireError::TooLarge(bytes)) => {
-                let (mib, most) = (bytes.div_ceil(1 << 20), MAX_PAYLOAD >> 20);
-                let what = format!(
-                    "the command's arguments and environment have {mib} MiB, the limit is {most} MiB: put arguments into a \
-                     file, or run it under `env -i`"
-                );
-                return Err(MachineError::Workload(what));
-            }
-            Err(e) => return Err(agent.invalid_message(e.to_string())),
-        }
+        let raw = terminal.map(Terminal::raw).transpose();
+        let _raw = raw.map_err(|e| MachineError::system("setting the terminal", e))?;
+        self.send(&Request::Exec { launch, probes })?;
         let until = Instant::now() + timeout + KILL_TIMEOUT;
-        let mut buffer = vec![0; STREAM_PIECE];
-        let (mut closed, mut printed) = ([false; 2], [Capture::default(), Capture::default()]);
-        let (mut stopped, mut wanted) = (false, false);
-        let (mut began, mut spent) = (None, None);
-        let spent_now = || accounting.map(CpuAccounting::spent);
         loop {
+            let (lines, interrupt) = (&mut self.agent.lines, self.agent.interrupt);
             // Read only where there is something: a pipe that is silent must not keep output and wishes to stop waiting.
-            let reading = input.as_ref().filter(|_| wanted).map(|file| file.as_fd());
-            let others: Vec<_> = streams.resized().into_iter().chain(reading).collect();
-            match agent.receive(until, &others) {
-                Ok(Received::Other(0)) if streams.resized().is_some() => {
-                    if let Some(size) = streams.new_size() {
-                        agent.send_request(&Request::Resize { size })?;
+            let reading = self.input.as_ref().filter(|_| self.is_input_wanted);
+            let reading = reading.map(|file| file.as_fd());
+            let resized = terminal.map(Terminal::resized);
+            let others: Vec<_> = resized.into_iter().chain(reading).collect();
+            let ended = match lines.receive(until, interrupt, &others) {
+                Ok(Received::Other(0)) if resized.is_some() => {
+                    if let Some(size) = terminal.map(Terminal::new_size) {
+                        self.agent.send_request(&Request::Resize { size })?;
                     }
+                    None
                 }
-                Ok(Received::Other(_)) => {
-                    wanted = false;
-                    let read = input.as_mut().map_or(Ok(0), |file| file.read(&mut buffer));
-                    // In raw mode nothing that is typed is an end of the input: the terminal is gone.
-                    if streams.size().is_some() && !matches!(read, Ok(1..)) {
-                        return Ok(Ran::Stopped);
-                    }
-                    let length = read.map_err(failed("reading standard input"))?;
-                    let frame = piece(Stream::Stdin.as_str(), &buffer[..length]);
-                    agent.send(&frame.map_err(|e| agent.invalid_message(e.to_string()))?)?;
-                }
+                Ok(Received::Other(_)) => self.pass_input()?,
                 Ok(Received::Frame(Frame::Piece { name, bytes })) => {
-                    let error = match name.as_str() {
-                        name if name == Stream::Stdout.as_str() => false,
-                        name if name == Stream::Stderr.as_str() => true,
-                        file => {
-                            files(file, &bytes).map_err(|what| agent.invalid_message(what))?;
-                            continue;
-                        }
-                    };
-                    printed[usize::from(error)].push(&bytes);
-                    let gone = &mut closed[usize::from(error)];
-                    if !*gone && streams.print(error, &bytes, agent.interrupt).is_err() {
-                        *gone = true;
-                        let stream = if error {
-                            Stream::Stderr
-                        } else {
-                            Stream::Stdout
-                        };
-                        agent.send_request(&Request::Close { stream })?;
-                    }
+                    self.take_piece(&name, &bytes)?;
+                    None
                 }
-                Ok(Received::Frame(Frame::Message(reply))) => {
-                    match reply
-                        .checked()
-                        .map_err(|what| agent.invalid_message(what))?
-                    {
-                        Reply::Input => wanted = true,
-                        Reply::Began => began = spent_now().map(|spent| (Instant::now(), spent)),
-                        Reply::Ended => {
-                            spent = began.zip(spent_now()).map(|((at, before), after)| {
-                                (at.elapsed().as_secs_f64(), after.since(&before))
-                            });
-                        }
-                        _ if stopped => return Ok(Ran::Stopped),
-                        Reply::Ran {
-                            execution,
-                            result,
-                            observed,
-                        } => {
-                            let (window_s, cpu_seconds) = spent.unzip();
-                            // What it printed is for this side to understand.
-                            let execution = Execution {
-                                window_s,
-                                printed: Vec::new(),
-                                ..execution
-                            };
-                            let result = *result;
-                            return Ok(Ran::Done(Box::new(Finished {
-                                execution,
-                                result,
-                                cpu_seconds,
-                                printed,
-                                observed,
-                            })));
-                        }
-                        Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
-                        Reply::Failed { error } => return Err(MachineError::Workload(error)),
-                        _ => return Err(agent.invalid_message("an unexpected reply to a command")),
-                    }
-                }
-                Err(NoMessage::Interrupted) if !stopped => {
-                    agent.interrupt.acknowledge();
-                    stopped = true;
-                    // In a terminal Ctrl-C is what is typed; this is its end.
-                    let signal = if streams.size().is_some() {
-                        HANG_UP
-                    } else {
-                        INTERRUPT
-                    };
-                    agent.send_request(&Request::Signal { signal })?;
+                Ok(Received::Frame(Frame::Message(reply))) => self.take_reply(reply)?,
+                Err(NoMessage::Interrupted) if !self.is_stopped => {
+                    self.stop()?;
+                    None
                 }
                 Err(NoMessage::Timeout) => {
-                    let (machine, seconds) = (agent.machine, timeout.as_secs());
-                    let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
-                    return Err(MachineError::Timeout {
-                        machine,
-                        workload: vmtax_model::WorkloadName::Exec,
-                        seconds,
-                        tail,
-                        log,
-                    });
+                    return Err(self.agent.timeout(WorkloadName::Exec, timeout));
                 }
-                Err(reason) => return Err(agent.error(reason, "running the command")),
+                Err(reason) => return Err(self.agent.error(reason, "running the command")),
+            };
+            if let Some(ran) = ended {
+                return Ok(ran);
             }
         }
     }
+
+    /// Sends the request for the command, which may be too large.
+    fn send(&mut self, request: &Request) -> Result<(), MachineError> {
+        match encode(request) {
+            Ok(frame) => self.agent.send(&frame),
+            Err(WireError::TooLarge(bytes)) => {
+                let (mib, most) = (bytes.div_ceil(1 << 20), MAX_PAYLOAD >> 20);
+                Err(MachineError::Workload(format!(
+                    "the command's arguments and environment have {mib} MiB, the limit is {most} MiB: put arguments into a \
+                     file, or run it under `env -i`"
+                )))
+            }
+            Err(e) => Err(self.agent.invalid_message(e.to_string())),
+        }
+    }
+
+    /// Passes on what there is of the input; [`Ran::Stopped`] where a terminal is gone.
+    fn pass_input(&mut self) -> Result<Option<Ran>, MachineError> {
+        self.is_input_wanted = false;
+        let input = self.input.as_mut();
+        let read = input.map_or(Ok(0), |file| file.read(&mut self.buffer));
+        // In raw mode nothing that is typed is an end of the input: the terminal is gone.
+        if self.run.streams.terminal.is_some() && !matches!(read, Ok(1..)) {
+            return Ok(Some(Ran::Stopped));
+        }
+        let length = read.map_err(|e| MachineError::system("reading standard input", e))?;
+        let frame = piece(Stream::Stdin.as_str(), &self.buffer[..length]);
+        let frame = frame.map_err(|e| self.agent.invalid_message(e.to_string()))?;
+        self.agent.send(&frame).map(|()| None)
+    }
+
+    /// Takes a piece of the command's output, or of a file.
+    fn take_piece(&mut self, name: &str, bytes: &[u8]) -> Result<(), MachineError> {
+        let outputs = [Stream::Stdout, Stream::Stderr];
+        let Some(at) = outputs.iter().position(|stream| stream.as_str() == name) else {
+            return (self.files)(name, bytes).map_err(|what| self.agent.invalid_message(what));
+        };
+        self.printed[at].push(bytes);
+        let streams = self.run.streams;
+        if !self.closed[at] && streams.print(at == 1, bytes, self.agent.interrupt).is_err() {
+            self.closed[at] = true;
+            let [stdout, stderr] = outputs;
+            let stream = if at == 1 { stderr } else { stdout };
+            self.agent.send_request(&Request::Close { stream })?;
+        }
+        Ok(())
+    }
+
+    /// Takes a message; gives the outcome where the command has ended.
+    fn take_reply(&mut self, reply: Reply) -> Result<Option<Ran>, MachineError> {
+        let reply = reply
+            .checked()
+            .map_err(|what| self.agent.invalid_message(what))?;
+        let spent_now = || self.accounting.map(CpuAccounting::spent);
+        match reply {
+            Reply::Input => self.is_input_wanted = true,
+            Reply::Began => self.began = spent_now().map(|spent| (Instant::now(), spent)),
+            Reply::Ended => {
+                let both = self.began.zip(spent_now());
+                self.spent = both.map(|((at, before), after)| {
+                    (at.elapsed().as_secs_f64(), after.since(&before))
+                });
+            }
+            _ if self.is_stopped => return Ok(Some(Ran::Stopped)),
+            Reply::Ran {
+                execution,
+                result,
+                observed,
+            } => {
+                let (window_s, cpu_seconds) = self.spent.unzip();
+                return Ok(Some(Ran::Done(Box::new(Finished {
+                    // What it printed is for this side to understand.
+                    execution: Execution {
+                        window_s,
+                        printed: Vec::new(),
+                        ..execution
+                    },
+                    result: *result,
+                    cpu_seconds,
+                    printed: std::mem::take(&mut self.printed),
+                    observed,
+                }))));
+            }
+            Reply::NotRun { status, error } => return Ok(Some(Ran::NotRun(status, error))),
+            Reply::Failed { error } => return Err(MachineError::Workload(error)),
+            _ => return Err(self.agent.unexpected("a command")),
+        }
+        Ok(None)
+    }
+
+    /// Passes on the first stop request.
+    fn stop(&mut self) -> Result<(), MachineError> {
+        self.agent.interrupt.acknowledge();
+        self.is_stopped = true;
+        // In a terminal Ctrl-C is what is typed; this is its end.
+        let signal = if self.run.streams.terminal.is_some() {
+            HANG_UP
+        } else {
+            INTERRUPT
+        };
+        self.agent.send_request(&Request::Signal { signal })
+    }
 }
 
-/// These words with the surroundings of this process.
+/// The launch of these words, with the surroundings of this process.
 fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
     // There is no asking for it without setting it.
     let mask = umask(Mode::empty());
@@ -315,7 +348,12 @@ fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
         umask: mask.as_raw_mode(),
         limits: LIMITS
             .iter()
-            .map(|&(resource, number)| limit(resource, number))
+            .map(|&(resource, number)| {
+                let limit = getrlimit(resource);
+                let [current, maximum] =
+                    [limit.current, limit.maximum].map(|limit| limit.unwrap_or(u64::MAX));
+                (number, current, maximum)
+            })
             .collect(),
         stdin: false,
         terminal: None,
@@ -324,7 +362,7 @@ fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
     }
 }
 
-/// Each with the kernel's number for it, by which it travels.
+/// The limits of a process, each with the kernel's number for it, by which it travels.
 const LIMITS: [(Resource, u32); 13] = [
     (Resource::Cpu, libc::RLIMIT_CPU),
     (Resource::Fsize, libc::RLIMIT_FSIZE),
@@ -340,12 +378,3 @@ const LIMITS: [(Resource, u32); 13] = [
     (Resource::Nice, libc::RLIMIT_NICE),
     (Resource::Rtprio, libc::RLIMIT_RTPRIO),
 ];
-
-fn limit(resource: Resource, number: u32) -> (u32, u64, u64) {
-    let limit = getrlimit(resource);
-    (
-        number,
-        limit.current.unwrap_or(u64::MAX),
-        limit.maximum.unwrap_or(u64::MAX),
-    )
-}

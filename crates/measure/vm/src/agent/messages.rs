@@ -1,10 +1,9 @@
-//! Receives messages and the console's log from a machine.
+//! Receives messages and the console's log from a machine: the log is kept in a file, its last lines are at hand for errors.
 
-use crate::Interrupt;
-use crate::agent::console::Console;
-use crate::process::log::log_tail;
+use crate::process::log::{BoundedLog, has_panic, log_tail, printable_tail};
+use crate::{Interrupt, MachineError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::io::Read;
@@ -15,8 +14,8 @@ use vmtax_wire::{Decoder, Frame, Reply, WireError};
 
 /// Time limit for sending a request.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which the console of a guest that ended may stay open.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for which a process may run after its stream closed, and the console of a guest that ended may stay open.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The streams from a machine: the channel, and a guest's console, which serves as channel where the guest has no
 /// virtio-serial.
@@ -25,10 +24,10 @@ pub(crate) struct Lines {
     channel: Line,
     console: Option<(Line, Console)>,
     answers_on_console: bool,
-    /// The share's server: becomes readable when it has ended.
-    server: Option<OwnedFd>,
-    /// Readable once the machine's watchdog has ended.
-    machine: Option<OwnedFd>,
+    /// The share's server, whose end ends every wait: readable once it has ended.
+    pub server: Option<OwnedFd>,
+    /// The machine's watchdog, whose end ends every wait, too: readable once it has ended.
+    pub machine: Option<OwnedFd>,
     log: PathBuf,
 }
 
@@ -37,6 +36,18 @@ struct Line {
     stream: UnixStream,
     decoder: Decoder,
     open: bool,
+}
+
+/// Something that can end a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Interrupt,
+    Channel,
+    Console,
+    Server,
+    Machine,
+    /// The one of this number among those that the caller names.
+    Other(usize),
 }
 
 /// Receives files piece by piece: name and bytes. Returns the reason if it rejects one.
@@ -81,16 +92,6 @@ impl Lines {
         self.console = Some((Line::new(stream), log));
     }
 
-    /// From now on the end of the server ends every wait.
-    pub fn watch(&mut self, server: OwnedFd) {
-        self.server = Some(server);
-    }
-
-    /// From now on the end of the machine's process, which is its watchdog, ends every wait.
-    pub fn watch_machine(&mut self, machine: OwnedFd) {
-        self.machine = Some(machine);
-    }
-
     pub fn send(&mut self, frame: &[u8]) -> std::io::Result<()> {
         let line = match &mut self.console {
             Some((console, _)) if self.answers_on_console => console,
@@ -107,21 +108,14 @@ impl Lines {
         files: &mut Files<'_>,
     ) -> Result<Reply, NoMessage> {
         loop {
-            match self.frame(deadline, interrupt)? {
-                Frame::Message(reply) => return reply.checked().map_err(NoMessage::Invalid),
-                Frame::Piece { name, bytes } => files(&name, &bytes).map_err(NoMessage::Invalid)?,
-            }
-        }
-    }
-
-    fn frame(
-        &mut self,
-        deadline: Instant,
-        interrupt: &Interrupt,
-    ) -> Result<Frame<Reply>, NoMessage> {
-        loop {
-            if let Received::Frame(frame) = self.receive(deadline, interrupt, &[])? {
-                return Ok(frame);
+            match self.receive(deadline, interrupt, &[])? {
+                Received::Frame(Frame::Message(reply)) => {
+                    return reply.checked().map_err(NoMessage::Invalid);
+                }
+                Received::Frame(Frame::Piece { name, bytes }) => {
+                    files(&name, &bytes).map_err(NoMessage::Invalid)?;
+                }
+                Received::Other(_) => {}
             }
         }
     }
@@ -173,70 +167,72 @@ impl Lines {
         interrupt: &Interrupt,
         others: &[BorrowedFd<'_>],
     ) -> Result<Option<usize>, NoMessage> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(NoMessage::Timeout);
+        let ready = self.ready(deadline, interrupt, others)?;
+        let is_ready = |source| ready.contains(&source);
+        if is_ready(Source::Interrupt) {
+            return Err(NoMessage::Interrupted);
         }
-        let timeout = timespec(left);
-        let console = self.console.as_ref().filter(|(line, _)| line.open);
-        let (from_channel, from_console, server_ended, machine_ended, other) = {
-            let mut fds = vec![
-                PollFd::new(interrupt, PollFlags::IN),
-                PollFd::new(&self.channel.stream, PollFlags::IN),
-            ];
-            fds.extend(console.map(|(line, _)| PollFd::new(&line.stream, PollFlags::IN)));
-            fds.extend(
-                self.server
-                    .as_ref()
-                    .map(|server| PollFd::new(server, PollFlags::IN)),
-            );
-            let at_machine = fds.len();
-            fds.extend(
-                self.machine
-                    .as_ref()
-                    .map(|machine| PollFd::new(machine, PollFlags::IN)),
-            );
-            let before = fds.len();
-            fds.extend(
-                others
-                    .iter()
-                    .map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)),
-            );
-            rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout)))
-                .map_err(|e| NoMessage::Failed(e.into()))?;
-            if !fds[0].revents().is_empty() {
-                return Err(NoMessage::Interrupted);
-            }
-            let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
-            let after = 2 + usize::from(console.is_some());
-            let other = (0..others.len()).find(|i| is_ready(before + i));
-            let server_ended = self.server.is_some() && is_ready(after);
-            let machine_ended = self.machine.is_some() && is_ready(at_machine);
-            (
-                is_ready(1),
-                console.is_some() && is_ready(2),
-                server_ended,
-                machine_ended,
-                other,
-            )
-        };
         // The console first: what a dying guest said must be in its log when the channel is found closed.
-        if let Some((line, log)) = self.console.as_mut().filter(|_| from_console) {
+        let console = self.console.as_mut();
+        if let Some((line, log)) = console.filter(|_| is_ready(Source::Console)) {
             log.push(&line.receive()?);
         }
-        if from_channel {
+        if is_ready(Source::Channel) {
             self.channel.receive()?;
             if !self.channel.open {
                 self.drain_console();
             }
-        } else if server_ended {
+        } else if is_ready(Source::Server) {
             // A guest that ends takes its server along, so the guest's own end comes first.
             return Err(NoMessage::ServerEnded);
-        } else if machine_ended {
+        } else if is_ready(Source::Machine) {
             // A machine that ends closes its channel first: its watchdog was killed.
             return Err(NoMessage::Closed);
         }
-        Ok(other)
+        Ok((0..others.len()).find(|number| is_ready(Source::Other(*number))))
+    }
+
+    /// Waits until something can be read or has ended; says of which sources.
+    fn ready(
+        &self,
+        deadline: Instant,
+        interrupt: &Interrupt,
+        others: &[BorrowedFd<'_>],
+    ) -> Result<Vec<Source>, NoMessage> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(NoMessage::Timeout);
+        }
+        let console = self.console.as_ref().filter(|(line, _)| line.open);
+        let optional = [
+            (
+                Source::Console,
+                console.map(|(line, _)| line.stream.as_fd()),
+            ),
+            (Source::Server, self.server.as_ref().map(AsFd::as_fd)),
+            (Source::Machine, self.machine.as_ref().map(AsFd::as_fd)),
+        ];
+        let mut sources = vec![
+            (Source::Interrupt, interrupt.as_fd()),
+            (Source::Channel, self.channel.stream.as_fd()),
+        ];
+        sources.extend(
+            optional
+                .into_iter()
+                .filter_map(|(source, fd)| Some((source, fd?))),
+        );
+        sources.extend((0..).map(Source::Other).zip(others.iter().copied()));
+        let mut fds: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+            .collect();
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timespec(left))))
+            .map_err(|e| NoMessage::Failed(e.into()))?;
+        let polled = sources.into_iter().zip(&fds);
+        Ok(polled
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|((source, _), _)| source)
+            .collect())
     }
 
     /// Reads the rest of the console of a guest that ended. One that goes on printing is not read to its end.
@@ -337,6 +333,48 @@ fn send_within(stream: &UnixStream, bytes: &[u8], timeout: Duration) -> std::io:
     Ok(())
 }
 
+/// Size of the kept end of a console, bytes.
+const TAIL_BYTES: usize = 8 * 1024;
+
+/// A guest's console.
+#[derive(Debug)]
+pub(crate) struct Console {
+    path: PathBuf,
+    log: BoundedLog,
+    end: Vec<u8>,
+}
+
+impl Console {
+    pub fn create(path: PathBuf) -> Result<Self, MachineError> {
+        let log = BoundedLog::create(&path)?;
+        Ok(Console {
+            path,
+            log,
+            end: Vec::new(),
+        })
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.log.push(bytes);
+        self.end.extend_from_slice(bytes);
+        let surplus = self.end.len().saturating_sub(TAIL_BYTES);
+        self.end.drain(..surplus);
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last lines, control characters taken out: a guest may send anything.
+    pub fn tail(&self) -> String {
+        printable_tail(&self.end)
+    }
+
+    pub fn has_panic(&self) -> bool {
+        has_panic(&self.end)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,5 +395,17 @@ mod tests {
         assert!(send_within(&ours, b"", Duration::ZERO).is_ok());
         drop(ours);
         reader.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_an_endless_console_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut console = Console::create(folder.path().join("log")).unwrap();
+        for _ in 0..40 {
+            console.push(&vec![b'x'; 1 << 20]);
+        }
+        console.push(b"\nKernel panic: the end");
+        assert!(std::fs::metadata(console.path()).unwrap().len() < 17 << 20);
+        assert!(console.tail().contains("the end") && console.has_panic());
     }
 }

@@ -1,27 +1,19 @@
 //! Machines with an agent: the conversation with it, the console, and the user's command between both.
 
-pub(crate) mod capture;
 pub(crate) mod command;
-pub(crate) mod console;
-pub(crate) mod memory_limit;
 pub(crate) mod messages;
-mod native;
+pub(crate) mod native;
 pub(crate) mod session;
 pub(crate) mod streams;
-mod terminal;
 
-use crate::agent::messages::{Files, Lines, NoMessage, Received};
+use crate::agent::messages::{CLOSE_TIMEOUT, Files, Lines, NoMessage, no_files};
 use crate::process::child::Child;
 use crate::share::Server;
 use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::{Interrupt, MachineError};
-use rustix::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-use vmtax_model::Machine;
+use vmtax_model::{Machine, WorkloadName};
 use vmtax_wire::{Reply, Request, encode};
-
-/// Time for which a process may run after its stream closed.
-pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The agent of a machine, with the processes that it depends on.
 #[derive(Debug)]
@@ -50,19 +42,21 @@ impl Agent<'_> {
         self.reply(timeout, files)
     }
 
+    /// Sends a request and waits for the answer; the error where none comes says what the machine was `doing`.
+    pub fn answer(
+        &mut self,
+        request: &Request,
+        timeout: Duration,
+        doing: &str,
+    ) -> Result<Reply, MachineError> {
+        self.ask(request, timeout, &mut no_files)
+            .map_err(|reason| self.error(reason, doing))
+    }
+
     /// Waits for a message.
     pub fn reply(&mut self, timeout: Duration, files: &mut Files<'_>) -> Result<Reply, NoMessage> {
         self.lines
             .message(Instant::now() + timeout, self.interrupt, files)
-    }
-
-    /// Waits for the next frame, or for one of the `others`; see [`Lines::receive`].
-    pub fn receive(
-        &mut self,
-        until: Instant,
-        others: &[BorrowedFd<'_>],
-    ) -> Result<Received, NoMessage> {
-        self.lines.receive(until, self.interrupt, others)
     }
 
     /// Sends a request that has no answer.
@@ -71,6 +65,7 @@ impl Agent<'_> {
         self.send(&frame)
     }
 
+    /// Sends a frame while a command runs.
     pub fn send(&mut self, frame: &[u8]) -> Result<(), MachineError> {
         if self.lines.send(frame).is_err() {
             self.lines.drain_console();
@@ -111,6 +106,22 @@ impl Agent<'_> {
             NoMessage::Invalid(what) => self.invalid_message(what),
             NoMessage::Failed(e) => MachineError::system(format!("listening to {machine}"), e),
         }
+    }
+
+    /// The error of a workload that had no result in time.
+    pub fn timeout(&self, workload: WorkloadName, timeout: Duration) -> MachineError {
+        MachineError::Timeout {
+            machine: self.machine,
+            workload,
+            seconds: timeout.as_secs(),
+            tail: self.lines.tail(),
+            log: self.lines.log_path(),
+        }
+    }
+
+    /// The error of an agent that answered something else than it was asked for.
+    pub fn unexpected(&self, asked: &str) -> MachineError {
+        self.invalid_message(format!("an unexpected reply to {asked}"))
     }
 
     /// The error of an agent that sent an invalid message.

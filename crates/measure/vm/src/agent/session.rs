@@ -1,9 +1,8 @@
 //! A machine with an agent: the host itself, or a guest with a kernel.
 
 use crate::agent::command::{self, CommandRun, Ran};
-use crate::agent::console::Console;
-use crate::agent::messages::{Files, Lines, NoMessage, no_files};
-use crate::agent::{Agent, CLOSE_TIMEOUT, native};
+use crate::agent::messages::{CLOSE_TIMEOUT, Console, Files, Lines, NoMessage, no_files};
+use crate::agent::{Agent, native};
 use crate::network::MachineNetwork;
 use crate::process::child::Child;
 use crate::process::cpu_accounting::{BatchCpu, CpuAccounting, main_thread_ns};
@@ -67,27 +66,17 @@ impl<'a> Session<'a> {
             Some(sharing) => Server::start(sharing, setup)?,
             None => None,
         };
-        let (mut network, link) = if setup.network {
-            Some(MachineNetwork::start(setup)?)
-        } else {
-            None
-        }
-        .unzip();
-        let began = Instant::now();
-        let pair =
-            || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
-        let (channel, their_channel) = pair()?;
-        let mut lines = Lines::new(channel, setup.log);
-        let (machine, interrupt) = (setup.machine, setup.interrupt);
         let (server, reach) = served.unzip();
-        if let Some(server) = &server {
-            lines.watch(server.watch()?);
-        }
-        let (child, warnings, link) = match guest {
+        let network = setup.network.then(|| MachineNetwork::start(setup));
+        let (mut network, link) = network.transpose()?.unzip();
+        let began = Instant::now();
+        let (channel, their_channel) = socket_pair()?;
+        let mut lines = Lines::new(channel, setup.log);
+        lines.server = server.as_ref().map(Server::watch).transpose()?;
+        let (child, mut warnings, link) = match guest {
             Some((program, image)) => {
-                let (console, their_console) = pair()?;
-                let log = Console::create(setup.log.join("console.log"))?;
-                lines.add_console(console, log);
+                let (console, their_console) = socket_pair()?;
+                lines.add_console(console, Console::create(setup.log.join("console.log"))?);
                 let streams = Streams {
                     agent: their_channel.into(),
                     console: their_console.into(),
@@ -105,44 +94,18 @@ impl<'a> Session<'a> {
                 (child, warnings, None)
             }
         };
-        lines.watch_machine(child.ended()?);
+        lines.machine = Some(child.ended()?);
         let mut agent = Agent {
-            machine,
-            interrupt,
+            machine: setup.machine,
+            interrupt: setup.interrupt,
             lines,
             child,
             server,
         };
-        let hello =
-            match agent
-                .lines
-                .message(began + setup.guest.boot_timeout(), interrupt, &mut no_files)
-            {
-                Ok(Reply::Hello(hello)) => hello,
-                Ok(_) => return Err(agent.invalid_message("a reply before the greeting")),
-                Err(reason) => {
-                    return Err(boot_error(
-                        &mut agent,
-                        network.as_mut(),
-                        reason,
-                        setup,
-                        link.map(|link| link.log),
-                    ));
-                }
-            };
+        let vmm_log = link.as_ref().map(|link| link.log.clone());
+        let hello = greeting(&mut agent, setup, began, network.as_mut(), vmm_log)?;
         let boot = began.elapsed();
-        if hello.cpus != setup.guest.cpus {
-            return Err(MachineError::Vcpus {
-                machine,
-                asked: setup.guest.cpus,
-                got: hello.cpus,
-            });
-        }
-        let passt = network.as_ref().and_then(MachineNetwork::passt);
-        let warnings = warnings
-            .into_iter()
-            .chain(network.as_ref().and_then(MachineNetwork::warning).cloned())
-            .collect();
+        warnings.extend(network.as_ref().and_then(|network| network.warning.clone()));
         let mut session = Session {
             agent,
             hello,
@@ -153,40 +116,43 @@ impl<'a> Session<'a> {
             network,
             share: None,
         };
-        let Some(Link {
-            share,
-            memory,
-            log,
-            control,
-        }) = link
-        else {
-            return Ok(session);
-        };
-        let vm = Vm::started(setup, session.agent.child.session(), control, QMP_TIMEOUT)?;
-        let server = session.agent.server.as_ref().map(Server::session);
+        if let Some(link) = link {
+            session.prepare_guest(setup, link, began)?;
+        }
+        Ok(session)
+    }
+
+    /// Takes hold of the guest that responded, which began then, and gives it what it lacks for workloads.
+    fn prepare_guest(
+        &mut self,
+        setup: &Setup<'_>,
+        link: Link,
+        began: Instant,
+    ) -> Result<(), MachineError> {
+        let vm = Vm::started(setup, self.agent.child.session(), link.control, QMP_TIMEOUT)?;
         let accounting = CpuAccounting {
             vmm: vm.pid(),
             vcpus: vm.vcpus(),
-            server,
-            passt,
+            server: self.agent.server.as_ref().map(Server::session),
+            passt: self.network.as_ref().and_then(MachineNetwork::passt),
         };
-        session.guest = Some(GuestSide {
+        self.guest = Some(GuestSide {
             vm,
-            memory,
+            memory: link.memory,
             accounting,
         });
         let block_queue = setup.guest.block_queue();
         if !block_queue.is_empty() {
-            session.set_block_queue(&block_queue)?;
+            self.set_block_queue(&block_queue)?;
         }
         if let Some(sharing) = setup.share {
-            session.mount(setup, sharing, share, log)?;
+            self.mount(setup, sharing, link.share, link.log)?;
             if let Some(besides) = &sharing.host_root {
-                command::make_root(&mut session.agent, besides, setup.guest.boot_timeout())?;
+                command::make_root(&mut self.agent, besides, setup.guest.boot_timeout())?;
             }
-            session.ready = began.elapsed();
+            self.ready = began.elapsed();
         }
-        Ok(session)
+        Ok(())
     }
 
     /// Has the guest mount its share, and records what took effect. `arguments`: the VMM's for the share; `log`: the VMM's.
@@ -200,20 +166,18 @@ impl<'a> Session<'a> {
         let request = Request::Share {
             mount: share::mount(sharing),
         };
-        let line = match self
-            .agent
-            .ask(&request, setup.guest.boot_timeout(), &mut no_files)
-        {
-            Ok(Reply::Shared { mount }) => mount,
-            Ok(Reply::Failed { error: said }) => {
+        let boot_timeout = setup.guest.boot_timeout();
+        let agent = &mut self.agent;
+        let line = match agent.answer(&request, boot_timeout, "mounting its share")? {
+            Reply::Shared { mount } => mount,
+            Reply::Failed { error: said } => {
                 return Err(MachineError::NotMounted {
                     method: sharing.share.method,
                     said,
                     log,
                 });
             }
-            Ok(_) => return Err(self.agent.invalid_message("an unexpected reply to a mount")),
-            Err(reason) => return Err(self.agent.error(reason, "mounting its share")),
+            _ => return Err(agent.unexpected("a mount")),
         };
         let pid = self.accounting().and_then(CpuAccounting::serving);
         let command = self
@@ -287,27 +251,24 @@ impl RunningMachine for Session<'_> {
         let agent = &mut self.agent;
         let deadline = Instant::now() + timeout;
         let mut batches = BatchCpu::default();
-        let mut reply = agent.ask(
-            &Request::Run {
-                workload: workload.clone(),
-                probes,
-            },
-            timeout,
-            files,
-        );
+        let request = Request::Run {
+            workload: workload.clone(),
+            probes,
+        };
+        let mut reply = agent.ask(&request, timeout, files);
         while let Ok(Reply::Batch { edge }) = reply {
             batches.add(edge, vmm.and_then(main_thread_ns));
-            reply = agent.ask(
-                &Request::GoOn,
-                deadline.saturating_duration_since(Instant::now()),
-                files,
-            );
+            let left = deadline.saturating_duration_since(Instant::now());
+            reply = agent.ask(&Request::GoOn, left, files);
         }
         match reply {
+            Ok(Reply::Done { result, .. }) if result.workload.name != workload.name => {
+                Err(agent.invalid_message(format!("a result of {}", result.workload.name)))
+            }
             Ok(Reply::Done {
                 mut result,
                 observed,
-            }) if result.workload.name == workload.name => {
+            }) => {
                 // The guest cannot know it.
                 result
                     .measures
@@ -321,23 +282,9 @@ impl RunningMachine for Session<'_> {
                 }));
                 Ok((*result, observed))
             }
-            Ok(Reply::Done { result, .. }) => {
-                Err(agent.invalid_message(format!("a result of {}", result.workload.name)))
-            }
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
             Ok(_) => Err(agent.invalid_message("an answer to reason")),
-            Err(NoMessage::Timeout) => {
-                let (machine, workload, seconds) =
-                    (agent.machine, workload.name, timeout.as_secs());
-                let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
-                Err(MachineError::Timeout {
-                    machine,
-                    workload,
-                    seconds,
-                    tail,
-                    log,
-                })
-            }
+            Err(NoMessage::Timeout) => Err(agent.timeout(workload.name, timeout)),
             Err(reason) => Err(agent.error(reason, &format!("running {}", workload.name))),
         }
     }
@@ -363,13 +310,11 @@ impl RunningMachine for Session<'_> {
         let request = Request::SetBlockQueue {
             attributes: attributes.clone(),
         };
-        match self.agent.ask(&request, SETTING_TIMEOUT, &mut no_files) {
-            Ok(Reply::BlockQueueSet) => Ok(()),
-            Ok(Reply::Failed { error }) => Err(MachineError::BlockQueue(error)),
-            Ok(_) => Err(self
-                .agent
-                .invalid_message("an unexpected reply to settings of its disk")),
-            Err(reason) => Err(self.agent.error(reason, "setting its disk's request queue")),
+        let doing = "setting its disk's request queue";
+        match self.agent.answer(&request, SETTING_TIMEOUT, doing)? {
+            Reply::BlockQueueSet => Ok(()),
+            Reply::Failed { error } => Err(MachineError::BlockQueue(error)),
+            _ => Err(self.agent.unexpected("settings of its disk")),
         }
     }
 
@@ -378,12 +323,10 @@ impl RunningMachine for Session<'_> {
             inside,
             shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S),
         };
-        match self.agent.ask(&request, SAMPLING_TIMEOUT, &mut no_files) {
-            Ok(Reply::Sampling) => Ok(()),
-            Ok(_) => Err(self
-                .agent
-                .invalid_message("an unexpected reply to the start of sampling")),
-            Err(reason) => Err(self.agent.error(reason, "starting to sample the guest")),
+        let doing = "starting to sample the guest";
+        match self.agent.answer(&request, SAMPLING_TIMEOUT, doing)? {
+            Reply::Sampling => Ok(()),
+            _ => Err(self.agent.unexpected("the start of sampling")),
         }
     }
 
@@ -395,9 +338,7 @@ impl RunningMachine for Session<'_> {
         match self.agent.ask(&Request::StopSampling, timeout, files) {
             Ok(Reply::Samples { missing }) => Ok(missing),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(self
-                .agent
-                .invalid_message("an unexpected reply to the end of sampling")),
+            Ok(_) => Err(self.agent.unexpected("the end of sampling")),
             Err(reason) => Err(self.agent.error(reason, "sending samples")),
         }
     }
@@ -418,9 +359,7 @@ impl RunningMachine for Session<'_> {
         match agent.reply(QMP_TIMEOUT, &mut no_files) {
             Ok(Reply::Pinged) => Ok(ping?),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => {
-                Err(agent.invalid_message("an unexpected reply to an exchange of time stamps"))
-            }
+            Ok(_) => Err(agent.unexpected("an exchange of time stamps")),
             Err(reason) => Err(agent.error(reason, "exchanging time stamps")),
         }
     }
@@ -445,7 +384,36 @@ impl RunningMachine for Session<'_> {
     }
 }
 
-/// `vmm_log`: where a guest's VMM logs.
+/// Two ends of a stream.
+fn socket_pair() -> Result<(UnixStream, UnixStream), MachineError> {
+    UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))
+}
+
+/// Waits for the greeting of the agent on a machine that began to boot then. `vmm_log`: where a guest's VMM logs.
+fn greeting(
+    agent: &mut Agent<'_>,
+    setup: &Setup<'_>,
+    began: Instant,
+    network: Option<&mut MachineNetwork>,
+    vmm_log: Option<PathBuf>,
+) -> Result<Hello, MachineError> {
+    let deadline = began + setup.guest.boot_timeout();
+    match agent
+        .lines
+        .message(deadline, agent.interrupt, &mut no_files)
+    {
+        Ok(Reply::Hello(hello)) if hello.cpus != setup.guest.cpus => Err(MachineError::Vcpus {
+            machine: setup.machine,
+            asked: setup.guest.cpus,
+            got: hello.cpus,
+        }),
+        Ok(Reply::Hello(hello)) => Ok(hello),
+        Ok(_) => Err(agent.invalid_message("a reply before the greeting")),
+        Err(reason) => Err(boot_error(agent, network, reason, setup, vmm_log)),
+    }
+}
+
+/// The error of a machine that did not greet. `vmm_log`: where a guest's VMM logs.
 fn boot_error(
     agent: &mut Agent<'_>,
     network: Option<&mut MachineNetwork>,

@@ -1,19 +1,20 @@
-//! The user's standard streams, which are those of a command on a machine.
+//! The user's standard streams, which are those of a command on a machine: with a terminal in raw mode, whose input goes to the
+//! guest's unchanged, and with what is kept of the output.
 
-use crate::agent::terminal::{Raw, Terminal};
 use crate::{Interrupt, MachineError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, MemfdFlags, SeekFrom, fstat, memfd_create, seek};
 use rustix::io::Errno;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use vmtax_wire::Size;
 
 /// Size that a pipe accepts at once whenever it accepts anything, bytes.
 const MAX_WRITE: usize = 4096;
-
-/// Of an input that comes once, and that several runs need.
+/// Largest size of an input that comes once and that several runs need, bytes.
 const MAX_KEPT: u64 = 1 << 30;
 
 /// Where a command's input comes from, and its output goes to.
@@ -22,10 +23,11 @@ pub struct Streams {
     input: Input,
     stdout: OwnedFd,
     stderr: OwnedFd,
-    /// Where all three are one.
-    terminal: Option<Terminal>,
+    /// The terminal, where all three are one.
+    pub(crate) terminal: Option<Terminal>,
 }
 
+/// The input of the commands of a run.
 #[derive(Debug)]
 enum Input {
     None,
@@ -73,7 +75,10 @@ impl Streams {
             )));
         }
         let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map_err(failed);
-        let terminal = Some(Terminal::new(own(stdin)?, resized));
+        let terminal = Some(Terminal {
+            terminal: own(stdin)?,
+            resized,
+        });
         let input = Input::Once(File::from(own(stdin)?));
         Ok(Streams {
             input,
@@ -81,26 +86,6 @@ impl Streams {
             stderr: own(rustix::stdio::stderr())?,
             terminal,
         })
-    }
-
-    /// The terminal's size, where there is one.
-    pub(crate) fn size(&self) -> Option<Size> {
-        self.terminal.as_ref().map(Terminal::size)
-    }
-
-    /// Readable with each new size.
-    pub(crate) fn resized(&self) -> Option<BorrowedFd<'_>> {
-        self.terminal.as_ref().map(Terminal::resized)
-    }
-
-    /// The new size.
-    pub(crate) fn new_size(&self) -> Option<Size> {
-        self.terminal.as_ref().map(Terminal::new_size)
-    }
-
-    /// While the value lives, the terminal means nothing by what is typed.
-    pub(crate) fn raw(&self) -> io::Result<Option<Raw<'_>>> {
-        self.terminal.as_ref().map(Terminal::raw).transpose()
     }
 
     /// Streams for what is run beside the command: without input, all to standard error.
@@ -178,7 +163,145 @@ fn input(stdin: BorrowedFd<'_>, runs: u64) -> io::Result<Input> {
     Ok(Input::File(kept, 0))
 }
 
+/// Returns true for `/dev/null`.
 fn is_null(about: &rustix::fs::Stat) -> bool {
     FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice
         && about.st_rdev == rustix::fs::makedev(1, 3)
+}
+
+/// A terminal, and the file descriptor that reports new sizes.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    terminal: OwnedFd,
+    resized: OwnedFd,
+}
+
+impl Terminal {
+    /// The size of the terminal, 24 rows of 80 columns where it has none.
+    pub fn size(&self) -> Size {
+        let (rows, columns) = match tcgetwinsize(&self.terminal) {
+            Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row, size.ws_col),
+            _ => (24, 80),
+        };
+        Size { rows, columns }
+    }
+
+    /// Readable with each new size.
+    pub fn resized(&self) -> BorrowedFd<'_> {
+        self.resized.as_fd()
+    }
+
+    /// The new size; several changes are one.
+    pub fn new_size(&self) -> Size {
+        let _ = rustix::io::read(&self.resized, &mut [0; 64]);
+        self.size()
+    }
+
+    /// Sets raw mode until the value is dropped: the terminal means nothing by what is typed.
+    pub fn raw(&self) -> io::Result<Raw<'_>> {
+        let was = tcgetattr(&self.terminal)?;
+        let mut raw = was.clone();
+        raw.make_raw();
+        set(&self.terminal, &raw)?;
+        Ok(Raw {
+            terminal: &self.terminal,
+            was,
+        })
+    }
+}
+
+/// A terminal in raw mode. Restores the mode on drop.
+#[derive(Debug)]
+pub(crate) struct Raw<'a> {
+    terminal: &'a OwnedFd,
+    was: Termios,
+}
+
+impl Drop for Raw<'_> {
+    fn drop(&mut self) {
+        let _ = set(self.terminal, &self.was);
+    }
+}
+
+/// Sets the mode of a terminal.
+fn set(terminal: &OwnedFd, to: &Termios) -> io::Result<()> {
+    loop {
+        match tcsetattr(terminal, OptionalActions::Drain, to) {
+            Err(Errno::INTR) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// Largest size of the kept beginning of an output, and of its end, bytes.
+const MAX_PART: usize = 256 << 10;
+
+/// The beginning and the end of one stream's output, bounded, to read metrics from.
+#[derive(Debug, Default)]
+pub struct Capture {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    left_out: bool,
+}
+
+impl Capture {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(bytes.len().min(MAX_PART - self.head.len()));
+        self.head.extend_from_slice(first);
+        self.tail.extend(rest);
+        let over = self.tail.len().saturating_sub(MAX_PART);
+        if over > 0 {
+            self.tail.drain(..over);
+            self.left_out = true;
+        }
+    }
+
+    /// Returns true if bytes in the middle are missing.
+    pub fn is_cut(&self) -> bool {
+        self.left_out
+    }
+
+    /// The beginning and the end; where the middle is missing they are on lines of their own.
+    pub fn text(&self) -> String {
+        let mut all = self.head.clone();
+        if self.left_out {
+            all.push(b'\n');
+        }
+        all.extend(&self.tail);
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginning_and_end_are_kept_and_no_more() {
+        let mut capture = Capture::default();
+        for piece in [&b"first\n"[..], b"second\n"] {
+            capture.push(piece);
+        }
+        assert_eq!(
+            (capture.text().as_str(), capture.is_cut()),
+            ("first\nsecond\n", false)
+        );
+        for i in 0..40_000 {
+            capture.push(format!("line {i} of many\n").as_bytes());
+        }
+        let text = capture.text();
+        assert!(text.starts_with("first\n") && text.ends_with("line 39999 of many\n"));
+        assert!(
+            capture.is_cut() && text.len() == 2 * MAX_PART + 1,
+            "{}",
+            text.len()
+        );
+        // One piece that is longer than both parts.
+        let mut capture = Capture::default();
+        capture.push(&vec![b'x'; 3 * MAX_PART]);
+        assert_eq!(
+            (capture.text().len(), capture.is_cut()),
+            (2 * MAX_PART + 1, true)
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! Journal of the changes to a VM and its host: written before each change, and used to restore the settings at the
 //! end, at the next start, or by `vmtax undo`.
 
-use super::{ChangeError, exists, guest_file, is_same, may_set, read, write};
+use super::{ChangeError, exists, is_same, kernel, may_set, read, write};
 use crate::state_file;
 use crate::vm::Vm;
 use serde::{Deserialize, Serialize};
@@ -74,15 +74,9 @@ impl Changes {
     /// [`ChangeError`]; of one that is refused, what it was before is restored.
     pub fn set(&mut self, wanted: &SettingValue) -> Result<(), ChangeError> {
         let SettingValue { setting, value } = wanted;
-        if let Some(entry) = self
-            .journal
-            .entries
-            .iter()
-            .find(|entry| entry.setting == *setting)
-        {
-            let expected = entry.after.clone();
-            self.is_ours(setting, &expected)?;
-            return Ok(());
+        let mut entries = self.journal.entries.iter();
+        if let Some(entry) = entries.find(|entry| entry.setting == *setting) {
+            return self.is_ours(setting, &entry.after);
         }
         may_set(&self.vm, wanted)?;
         let before = match (read(&self.vm, setting)?, setting) {
@@ -92,20 +86,20 @@ impl Changes {
         };
         let guest_boot = match setting {
             LiveSetting::GuestFile { .. } => {
-                Some(guest_file::boot(&self.vm).map_err(|why| ChangeError::refused(setting, why))?)
+                let boot = kernel::guest_boot(&self.vm);
+                Some(boot.map_err(|why| ChangeError::refused(setting, why))?)
             }
             _ => None,
         };
-        let (setting, after) = (setting.clone(), value.clone());
         self.journal.entries.push(Entry {
             setting: setting.clone(),
             before,
-            after,
+            after: value.clone(),
             guest_boot,
             is_kept: false,
         });
         self.write_down()?;
-        write(&self.vm, &setting, value).inspect_err(|_| {
+        write(&self.vm, setting, value).inspect_err(|_| {
             // What it reads now is no value of somebody else's: what was before is set whatever it is.
             let entry = self.journal.entries.last().cloned();
             let is_restored =
@@ -122,12 +116,8 @@ impl Changes {
     /// # Errors
     /// [`ChangeError`] where that fails, or somebody else set it meanwhile.
     pub fn restore(&mut self, setting: &LiveSetting) -> Result<(), ChangeError> {
-        let Some(at) = self
-            .journal
-            .entries
-            .iter()
-            .position(|entry| entry.setting == *setting)
-        else {
+        let mut entries = self.journal.entries.iter();
+        let Some(at) = entries.position(|entry| entry.setting == *setting) else {
             return Ok(());
         };
         let is_gone = started(self.journal.pid) != Some(self.journal.started);
@@ -249,16 +239,15 @@ fn undo_where(is_meant: impl Fn(&Journal, &Entry) -> bool) -> Vec<Undone> {
     for path in state_file::stale(KIND) {
         let Some(mut journal) = state_file::read::<Journal>(&path) else {
             let why = "it cannot be read: another version of vmtax wrote it, and can undo it";
-            let error = ChangeError::Refused {
-                setting: path.display().to_string(),
-                why: why.to_owned(),
-            };
-            let (setting, value) = (path.display().to_string(), String::new());
+            let setting = path.display().to_string();
             all.push(Undone {
-                setting,
-                value,
+                setting: setting.clone(),
+                value: String::new(),
                 has_ended: false,
-                error: Some(error),
+                error: Some(ChangeError::Refused {
+                    setting,
+                    why: why.to_owned(),
+                }),
             });
             continue;
         };
@@ -305,7 +294,8 @@ fn undo_entry(vm: &Vm, entry: &Entry, is_gone: bool) -> Result<Restored, ChangeE
         return Ok(Restored::Ended);
     }
     if let Some(boot) = &entry.guest_boot {
-        let now = guest_file::boot(vm).map_err(|why| ChangeError::refused(&entry.setting, why))?;
+        let now =
+            kernel::guest_boot(vm).map_err(|why| ChangeError::refused(&entry.setting, why))?;
         if now != *boot {
             return Ok(Restored::Ended);
         }

@@ -1,16 +1,14 @@
 //! Changes of a running VM that is not ours, and of its host: each written down first, read back, undone.
 
-mod guest_file;
-mod host_file;
 mod journal;
+mod kernel;
 mod monitor;
-mod thread;
 
-pub(crate) use host_file::host_queues;
 pub use journal::{Changes, Undone, undo, undo_interrupted};
-pub(crate) use thread::pinned;
+pub(crate) use kernel::{host_queues, pinned};
 
 use crate::vm::Vm;
+use serde_json::{Map, Value};
 use vmtax_model::{LiveSetting, Setting, SettingValue};
 
 /// Why a setting is not what it was to be.
@@ -59,7 +57,7 @@ impl ChangeError {
 /// rule would.
 fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
     let allowed = match setting {
-        LiveSetting::HostFile { path } => host_file::may_set(vm, path),
+        LiveSetting::HostFile { path } => kernel::may_set_on_host(vm, path),
         LiveSetting::GuestFile { path, .. } => Setting::may_be_written_in_guest(path, value),
         LiveSetting::QomProperty { path, property } => monitor::may_set(path, property),
         LiveSetting::Affinity { .. }
@@ -77,7 +75,7 @@ fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<()
 fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
     match setting {
         LiveSetting::HostFile { path } => path.exists(),
-        LiveSetting::Affinity { tid } => thread::exists(vm, *tid),
+        LiveSetting::Affinity { tid } => kernel::thread_exists(vm, *tid),
         LiveSetting::GuestFile { .. }
         | LiveSetting::DiskLimits { .. }
         | LiveSetting::QomProperty { .. }
@@ -87,46 +85,37 @@ fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
 
 /// Reads the value of a setting; `None` for one that cannot be read.
 fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
-    let refused = |why: String| ChangeError::refused(setting, why);
-    match setting {
-        LiveSetting::HostFile { path } => host_file::read(path).map(Some).map_err(refused),
-        LiveSetting::GuestFile { path, .. } => {
-            guest_file::read(vm, path).map(Some).map_err(refused)
-        }
-        LiveSetting::Affinity { tid } => thread::affinity(vm, *tid).map(Some).map_err(refused),
-        LiveSetting::DiskLimits { device } => {
-            monitor::limits(vm, device).map(Some).map_err(refused)
-        }
-        LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property)
-            .map(Some)
-            .map_err(refused),
-        LiveSetting::Qcow2Cache { .. } => Ok(None),
-    }
+    let value = match setting {
+        LiveSetting::HostFile { path } => kernel::read_on_host(path),
+        LiveSetting::GuestFile { path, .. } => kernel::read_in_guest(vm, path),
+        LiveSetting::Affinity { tid } => kernel::affinity(vm, *tid),
+        LiveSetting::DiskLimits { device } => monitor::limits(vm, device),
+        LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property),
+        LiveSetting::Qcow2Cache { .. } => return Ok(None),
+    };
+    value
+        .map(Some)
+        .map_err(|why| ChangeError::refused(setting, why))
 }
 
 /// Sets a setting and reads it back.
 fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError> {
     let refused = |why: String| ChangeError::refused(setting, why);
-    match setting {
-        LiveSetting::HostFile { path } => host_file::write(path, value).map_err(refused)?,
-        LiveSetting::GuestFile { path, flushed } => {
-            guest_file::write(vm, path, value).map_err(refused)?;
-            flushed
-                .as_ref()
-                .map_or(Ok(()), |device| monitor::flush(vm, device))
-                .map_err(refused)?;
-        }
-        LiveSetting::Affinity { tid } => thread::set_affinity(vm, *tid, value).map_err(refused)?,
-        LiveSetting::DiskLimits { device } => {
-            monitor::set_limits(vm, device, value).map_err(refused)?
-        }
+    let done = match setting {
+        LiveSetting::HostFile { path } => kernel::write_on_host(path, value),
+        LiveSetting::GuestFile { path, flushed } => kernel::write_in_guest(vm, path, value)
+            .and_then(|()| {
+                let flush = |device: &String| monitor::flush(vm, device);
+                flushed.as_ref().map_or(Ok(()), flush)
+            }),
+        LiveSetting::Affinity { tid } => kernel::set_affinity(vm, *tid, value),
+        LiveSetting::DiskLimits { device } => monitor::set_limits(vm, device, value),
         LiveSetting::QomProperty { path, property } => {
-            monitor::set_property(vm, path, property, value).map_err(refused)?;
+            monitor::set_property(vm, path, property, value)
         }
-        LiveSetting::Qcow2Cache { device, .. } => {
-            monitor::set_l2_cache(vm, device, value).map_err(refused)?
-        }
-    }
+        LiveSetting::Qcow2Cache { device, .. } => monitor::set_l2_cache(vm, device, value),
+    };
+    done.map_err(refused)?;
     match read(vm, setting)? {
         Some(now) if !is_same(&now, value) => {
             Err(refused(format!("it reads {now} after {value} was set")))
@@ -138,25 +127,18 @@ fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError>
 /// Returns true if two texts are the same value: as JSON objects, where a missing part equals null or 0, else as they
 /// are.
 fn is_same(a: &str, b: &str) -> bool {
-    let of =
-        |text: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text).ok();
-    let is_none = |value: &serde_json::Value| value.is_null() || *value == 0;
-    match (of(a), of(b)) {
-        (Some(a), Some(b)) => {
-            let covers =
-                |one: &serde_json::Map<_, _>,
-                 other: &serde_json::Map<String, serde_json::Value>| {
-                    one.iter()
-                        .all(|(key, value): (&String, _)| match other.get(key) {
-                            Some(known) => known == value || (is_none(known) && is_none(value)),
-                            // The length of a burst is 1 where there is none.
-                            None => {
-                                is_none(value) || key.ends_with("length") || key.ends_with("size")
-                            }
-                        })
-                };
-            covers(&a, &b) && covers(&b, &a)
-        }
+    let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
+    let is_none = |value: &Value| value.is_null() || *value == 0;
+    // The length of a burst is 1 where there is none.
+    let has_default = |key: &str| key.ends_with("length") || key.ends_with("size");
+    let covers = |one: &Map<String, Value>, other: &Map<String, Value>| {
+        one.iter().all(|(key, value)| match other.get(key) {
+            Some(known) => known == value || (is_none(known) && is_none(value)),
+            None => is_none(value) || has_default(key),
+        })
+    };
+    match (object(a), object(b)) {
+        (Some(a), Some(b)) => covers(&a, &b) && covers(&b, &a),
         _ => a == b,
     }
 }

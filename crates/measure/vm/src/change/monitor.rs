@@ -31,9 +31,8 @@ const REQUIRED: [&str; 6] = ["bps", "bps_rd", "bps_wr", "iops", "iops_rd", "iops
 
 /// The limits of a disk, as a JSON object, with its throttle group.
 pub(super) fn limits(vm: &Vm, device: &str) -> Result<String, String> {
-    let answer = monitor(vm)?
-        .execute("query-block")
-        .map_err(|e| e.to_string())?;
+    let monitor = monitor(vm)?;
+    let answer = monitor.execute("query-block").map_err(|e| e.to_string())?;
     let disks = answer.as_array().map(Vec::as_slice).unwrap_or_default();
     let disk = disks
         .iter()
@@ -68,8 +67,7 @@ pub(super) fn set_limits(vm: &Vm, device: &str, limits: &str) -> Result<(), Stri
         arguments.entry(key).or_insert_with(|| json!(0));
     }
     arguments.insert("id".to_owned(), json!(device));
-    let done = monitor(vm)?.execute_with("block_set_io_throttle", &Value::Object(arguments));
-    done.map(|_| ()).map_err(|e| e.to_string())
+    execute(vm, "block_set_io_throttle", &Value::Object(arguments)).map(drop)
 }
 
 /// Limits of a throttle group that is an object of its own, and how long an iothread polls; other properties do other things.
@@ -82,10 +80,7 @@ pub(super) fn may_set(path: &str, property: &str) -> bool {
 /// A property of an object, as JSON.
 pub(super) fn property(vm: &Vm, path: &str, property: &str) -> Result<String, String> {
     let arguments = json!({ "path": path, "property": property });
-    monitor(vm)?
-        .execute_with("qom-get", &arguments)
-        .map(|value| value.to_string())
-        .map_err(|e| e.to_string())
+    execute(vm, "qom-get", &arguments).map(|value| value.to_string())
 }
 
 /// Sets a property of an object to a value, given as JSON.
@@ -93,10 +88,7 @@ pub(super) fn set_property(vm: &Vm, path: &str, property: &str, value: &str) -> 
     let value: Value =
         serde_json::from_str(value).map_err(|e| format!("{value} is no JSON: {e}"))?;
     let arguments = json!({ "path": path, "property": property, "value": value });
-    monitor(vm)?
-        .execute_with("qom-set", &arguments)
-        .map(|_| ())
-        .map_err(|e| e.to_string())
+    execute(vm, "qom-set", &arguments).map(drop)
 }
 
 /// Opens the image of a disk again with an L2 cache of so many bytes.
@@ -121,20 +113,22 @@ fn qemu_io(vm: &Vm, device: &str, command: &str) -> Result<(), String> {
         return Err("the device's name cannot be written in a monitor command".to_owned());
     }
     let line = format!("qemu-io -d {device} \"{command}\"");
-    let answer =
-        monitor(vm)?.execute_with("human-monitor-command", &json!({ "command-line": line }));
+    let arguments = json!({ "command-line": line });
+    let answer = execute(vm, "human-monitor-command", &arguments)?;
     // It answers with nothing where it worked.
-    match answer
-        .map_err(|e| e.to_string())?
-        .as_str()
-        .unwrap_or_default()
-        .trim()
-    {
+    match answer.as_str().unwrap_or_default().trim() {
         "" => Ok(()),
         said => Err(said.to_owned()),
     }
 }
 
+/// Executes a command of the monitor; gives its answer.
+fn execute(vm: &Vm, command: &str, arguments: &Value) -> Result<Value, String> {
+    let answer = monitor(vm)?.execute_with(command, arguments);
+    answer.map_err(|e| e.to_string())
+}
+
+/// The monitor of a VM, or why there is none.
 fn monitor(vm: &Vm) -> Result<&Monitor, String> {
     vm.monitor()
         .ok_or_else(|| format!("QEMU's monitor is needed: {}", vm.monitor_advice()))

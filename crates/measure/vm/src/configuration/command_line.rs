@@ -1,8 +1,8 @@
 //! The configuration that a QEMU command line has.
 
 use super::{ConfigurationError, is_windows_name};
-use crate::twin::command_line::{bus_of, cache_mode, file_name, limits, writes_back};
-use crate::twin::source::Line;
+use crate::twin::command_line::{Line, file_name, foreign_architecture};
+use crate::twin::drives::{bus_of, cache_mode, limits, writes_back};
 use crate::vmm::qemu::arguments::{Arguments, Properties, is_on};
 use crate::vmm::qemu::block_graph::{BlockGraph, GuestDisk, Storage};
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, VmConfiguration};
@@ -24,10 +24,7 @@ const DEBUGGING: [&str; 5] = ["icount", "d", "singlestep", "plugin", "trace"];
 pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
     let arguments: Arguments = line.words.iter().cloned().collect();
     let program = file_name(line.words.first().map_or("", String::as_str));
-    if let Some(other) = program
-        .strip_prefix("qemu-system-")
-        .filter(|name| !name.starts_with("x86_64") && !name.starts_with("i386"))
-    {
+    if let Some(other) = foreign_architecture(program) {
         return Err(ConfigurationError::Architecture(other.to_owned()));
     }
     let mut found = VmConfiguration {
@@ -64,6 +61,7 @@ fn is_kvm(arguments: &Arguments, program: &str) -> bool {
     given.unwrap_or(["kvm", "qemu-kvm"].contains(&program) || arguments.options().any(has_kvm))
 }
 
+/// Reads the machine, its timers and interrupt controllers, its memory and what makes QEMU log or count.
 fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
     let machines = ["machine", "M"]
         .into_iter()
@@ -75,14 +73,10 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
         if let Some(hpet) = machine.get("hpet").and_then(is_on) {
             found.hpet = Some(hpet);
         }
-        let irqchip = machine
-            .get("kernel-irqchip")
-            .or(machine.get("kernel_irqchip"));
-        found.irqchip = irqchip.map(str::to_owned).or(found.irqchip.take());
+        read_irqchip(&machine, found);
     }
     for accel in arguments.properties("accel") {
-        let irqchip = accel.get("kernel-irqchip").or(accel.get("kernel_irqchip"));
-        found.irqchip = irqchip.map(str::to_owned).or(found.irqchip.take());
+        read_irqchip(&accel, found);
         if accel.get("one-insn-per-tb").and_then(is_on) == Some(true) {
             found.debugging.push("one-insn-per-tb".to_owned());
         }
@@ -91,9 +85,7 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
         match option {
             "no-hpet" => found.hpet = Some(false),
             // Its default logs nothing.
-            "trace"
-                if !value.contains("enable=") && !value.contains("events=") && value.is_empty() => {
-            }
+            "trace" if value.is_empty() => {}
             _ if DEBUGGING.contains(&option) => found.debugging.push(format!("-{option}")),
             "mem-path" => found.has_huge_pages |= value.contains("huge"),
             "object" => {
@@ -111,6 +103,13 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
         .and_then(|smp| smp.get("sockets")?.parse().ok());
 }
 
+/// Reads where interrupt controllers are emulated, as the machine or the accelerator says.
+fn read_irqchip(given: &Properties, found: &mut VmConfiguration) {
+    let irqchip = given.get("kernel-irqchip").or(given.get("kernel_irqchip"));
+    found.irqchip = irqchip.map(str::to_owned).or(found.irqchip.take());
+}
+
+/// Reads the CPU's model, features and enlightenments.
 fn read_cpu(arguments: &Arguments, found: &mut VmConfiguration) {
     let Some(cpu) = arguments.properties("cpu").last() else {
         return;
@@ -138,7 +137,7 @@ fn read_cpu(arguments: &Arguments, found: &mut VmConfiguration) {
     }
 }
 
-/// What tells that the guest is Windows, and the devices that wake QEMU or share files.
+/// Reads signs that the guest is Windows, and the devices that wake QEMU or share files.
 fn read_guest(arguments: &Arguments, found: &mut VmConfiguration) {
     let rtc = arguments.properties("rtc").last().unwrap_or_default();
     if rtc.get("base") == Some("localtime") {
@@ -150,30 +149,26 @@ fn read_guest(arguments: &Arguments, found: &mut VmConfiguration) {
     if !found.enlightenments.is_empty() {
         found.windows = Some("it has Hyper-V enlightenments".to_owned());
     }
+    let mut add_share = |tag: &str, backend: &Properties| {
+        let model = backend.get("security_model").unwrap_or_default();
+        found.shares_9p.push((tag.to_owned(), model.to_owned()));
+    };
     for device in arguments.properties("device") {
         let driver = device.first("driver").unwrap_or_default();
         found.has_usb_tablet |= driver == "usb-tablet";
-        if let Some(tag) = device
-            .get("mount_tag")
-            .filter(|_| driver.starts_with("virtio-9p"))
-        {
-            let backend = arguments
-                .properties("fsdev")
-                .find(|one| one.get("id") == device.get("fsdev"))
-                .unwrap_or_default();
-            let model = backend.get("security_model").unwrap_or_default();
-            found.shares_9p.push((tag.to_owned(), model.to_owned()));
+        let tag = device.get("mount_tag");
+        if let Some(tag) = tag.filter(|_| driver.starts_with("virtio-9p")) {
+            let mut backends = arguments.properties("fsdev");
+            let backend = backends.find(|one| one.get("id") == device.get("fsdev"));
+            add_share(tag, &backend.unwrap_or_default());
         }
     }
     for share in arguments.properties("virtfs") {
-        let tag = share.get("mount_tag").unwrap_or_default();
-        let model = share.get("security_model").unwrap_or_default();
-        found.shares_9p.push((tag.to_owned(), model.to_owned()));
+        add_share(share.get("mount_tag").unwrap_or_default(), &share);
     }
-    let of_usb = |value: &str| value.starts_with("tablet");
     found.has_usb_tablet |= arguments
         .options()
-        .any(|(option, value)| option == "usbdevice" && of_usb(value));
+        .any(|(option, value)| option == "usbdevice" && value.starts_with("tablet"));
 }
 
 /// A disk; `None` for a CD-ROM and other media that are only read.
@@ -218,6 +213,7 @@ fn configured_disk(graph: &BlockGraph, disk: &GuestDisk) -> Option<ConfiguredDis
     })
 }
 
+/// The network cards, with the one that QEMU has by itself.
 fn nics(arguments: &Arguments) -> Vec<ConfiguredNic> {
     let backend = |id: &str| {
         arguments
@@ -276,7 +272,7 @@ mod tests {
     use super::*;
 
     fn read_line(text: &str) -> VmConfiguration {
-        read(&Line::of(text).unwrap().unwrap()).unwrap()
+        read(&Line::find(text).unwrap().unwrap()).unwrap()
     }
 
     #[test]
@@ -352,7 +348,7 @@ mod tests {
 
     #[test]
     fn other_architectures_are_refused_by_name() {
-        let line = Line::of("qemu-system-aarch64 -M virt").unwrap().unwrap();
+        let line = Line::find("qemu-system-aarch64 -M virt").unwrap().unwrap();
         assert!(
             read(&line)
                 .unwrap_err()

@@ -2,14 +2,11 @@
 
 use super::{ConfigurationError, is_windows_name};
 use crate::twin::TwinError;
-use crate::twin::domain_disk::limit_of;
-use crate::twin::domain_xml::memory_bytes;
-use crate::twin::xml::{child, domain, text_of};
+use crate::twin::domain_xml::{
+    DEFAULT_CONTROLLER, Disk, child, domain, foreign_architecture, memory_bytes, text_of, vcpus,
+};
 use roxmltree::{Document, Node};
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, VmConfiguration};
-
-/// The model of a SCSI controller that libvirt chooses on x86 where the XML names none.
-const DEFAULT_CONTROLLER: &str = "lsilogic";
 
 pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
     let document = Document::parse(xml).map_err(|e| TwinError::Xml(e.to_string()))?;
@@ -19,31 +16,31 @@ pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
         source: format!("libvirt domain {name}"),
         manager: Some(Manager::Libvirt),
         is_kvm: domain.attribute("type").map(|kind| kind == "kvm"),
+        cpus: vcpus(domain),
         memory: memory_bytes(domain),
         has_huge_pages: child(domain, "memoryBacking")
             .is_some_and(|backing| child(backing, "hugepages").is_some()),
         ..VmConfiguration::default()
     };
-    let vcpu = child(domain, "vcpu");
-    let count = vcpu.map(|vcpu| {
-        vcpu.attribute("current")
-            .map_or_else(|| text_of(vcpu), str::to_owned)
-    });
-    found.cpus = count
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(1)
-        .max(1);
-    read_system(domain, &name, &mut found)?;
+    if let Some(other) = foreign_architecture(domain) {
+        return Err(ConfigurationError::Architecture(other.to_owned()));
+    }
+    read_system(domain, &name, &mut found);
+    read_cpu(domain, &mut found);
     read_features(domain, &mut found);
+    read_timers(domain, &mut found);
     read_limits(domain, &mut found);
-    let devices = child(domain, "devices");
-    for device in devices
-        .iter()
-        .flat_map(Node::children)
-        .filter(Node::is_element)
-    {
+    if let Some(devices) = child(domain, "devices") {
+        read_devices(devices, &mut found);
+    }
+    Ok(found)
+}
+
+/// Reads disks, network cards, tablets and shared directories.
+fn read_devices<'a>(devices: Node<'a, 'a>, found: &mut VmConfiguration) {
+    for device in devices.children().filter(Node::is_element) {
         match device.tag_name().name() {
-            "disk" => found.disks.extend(disk(device, devices)),
+            "disk" => found.disks.extend(configured_disk(&Disk(device), devices)),
             "interface" => found.nics.push(nic(device)),
             "input" => {
                 found.has_usb_tablet |= device.attribute("type") == Some("tablet")
@@ -53,20 +50,11 @@ pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
             _ => {}
         }
     }
-    Ok(found)
 }
 
-/// Architecture, machine type and the guest's system.
-fn read_system(
-    domain: Node<'_, '_>,
-    name: &str,
-    found: &mut VmConfiguration,
-) -> Result<(), ConfigurationError> {
+/// Reads the machine type and what tells that the guest is Windows.
+fn read_system(domain: Node<'_, '_>, name: &str, found: &mut VmConfiguration) {
     let kind = child(domain, "os").and_then(|os| child(os, "type"));
-    let arch = kind.and_then(|kind| kind.attribute("arch"));
-    if let Some(other) = arch.filter(|arch| !["x86_64", "i686"].contains(arch)) {
-        return Err(ConfigurationError::Architecture(other.to_owned()));
-    }
     let machine = kind.and_then(|kind| kind.attribute("machine"));
     found.machine_type = machine.map(str::to_owned);
     let known = domain
@@ -85,34 +73,35 @@ fn read_system(
         }
         None => None,
     };
-    Ok(())
 }
 
-/// CPU, enlightenments and timers.
-fn read_features(domain: Node<'_, '_>, found: &mut VmConfiguration) {
-    if let Some(cpu) = child(domain, "cpu") {
-        found.cpu_model = match cpu.attribute("mode") {
-            Some("host-passthrough") => Some("host".to_owned()),
-            Some("maximum") => Some("max".to_owned()),
-            Some("host-model") => Some("host-model".to_owned()),
-            _ => child(cpu, "model")
-                .map(text_of)
-                .filter(|model| !model.is_empty()),
-        };
-        let features = cpu
-            .children()
-            .filter(|node| node.tag_name().name() == "feature");
-        for feature in features {
-            let is_on = !matches!(feature.attribute("policy"), Some("disable" | "forbid"));
-            let name = feature
-                .attribute("name")
-                .unwrap_or_default()
-                .replace('_', "-");
-            found.cpu_features.insert(name, is_on);
-        }
-        let topology = child(cpu, "topology");
-        found.sockets = topology.and_then(|topology| topology.attribute("sockets")?.parse().ok());
+/// Reads the CPU's model, features and sockets.
+fn read_cpu(domain: Node<'_, '_>, found: &mut VmConfiguration) {
+    let Some(cpu) = child(domain, "cpu") else {
+        return;
+    };
+    found.cpu_model = match cpu.attribute("mode") {
+        Some("host-passthrough") => Some("host".to_owned()),
+        Some("maximum") => Some("max".to_owned()),
+        Some("host-model") => Some("host-model".to_owned()),
+        _ => child(cpu, "model")
+            .map(text_of)
+            .filter(|model| !model.is_empty()),
+    };
+    for feature in cpu
+        .children()
+        .filter(|node| node.tag_name().name() == "feature")
+    {
+        let is_on = !matches!(feature.attribute("policy"), Some("disable" | "forbid"));
+        let name = feature.attribute("name").unwrap_or_default();
+        found.cpu_features.insert(name.replace('_', "-"), is_on);
     }
+    let topology = child(cpu, "topology");
+    found.sockets = topology.and_then(|topology| topology.attribute("sockets")?.parse().ok());
+}
+
+/// Reads enlightenments, and where interrupt controllers are emulated.
+fn read_features(domain: Node<'_, '_>, found: &mut VmConfiguration) {
     let features = child(domain, "features");
     let of = |name: &str| features.and_then(|features| child(features, name));
     if let Some(hyperv) = of("hyperv") {
@@ -134,23 +123,22 @@ fn read_features(domain: Node<'_, '_>, found: &mut VmConfiguration) {
     }
     let irqchip = of("ioapic").and_then(|ioapic| ioapic.attribute("driver"));
     found.irqchip = irqchip.map(|driver| if driver == "qemu" { "split" } else { "on" }.to_owned());
-    let timers = child(domain, "clock");
-    for timer in timers
-        .iter()
-        .flat_map(Node::children)
-        .filter(Node::is_element)
-    {
+}
+
+/// Reads the timers of the clock, of which one is an enlightenment and one a feature of the CPU.
+fn read_timers(domain: Node<'_, '_>, found: &mut VmConfiguration) {
+    for timer in child(domain, "clock").iter().flat_map(Node::children) {
         let is_present = timer.attribute("present").map(|present| present == "yes");
-        match (timer.attribute("name"), is_present) {
-            (Some("hpet"), is_present) => found.hpet = is_present,
-            (Some("hypervclock"), Some(is_present)) => found
-                .enlightenments
-                .extend([("time".to_owned(), is_present)]),
-            (Some("kvmclock"), Some(is_present)) => found
-                .cpu_features
-                .extend([("kvmclock".to_owned(), is_present)]),
-            _ => {}
-        }
+        let (switches, name) = match timer.attribute("name") {
+            Some("hpet") => {
+                found.hpet = is_present;
+                continue;
+            }
+            Some("hypervclock") => (&mut found.enlightenments, "time"),
+            Some("kvmclock") => (&mut found.cpu_features, "kvmclock"),
+            _ => continue,
+        };
+        switches.extend(is_present.map(|is_present| (name.to_owned(), is_present)));
     }
 }
 
@@ -173,34 +161,20 @@ fn read_limits(domain: Node<'_, '_>, found: &mut VmConfiguration) {
 }
 
 /// A disk; `None` for a medium that is only read.
-fn disk(node: Node<'_, '_>, devices: Option<Node<'_, '_>>) -> Option<ConfiguredDisk> {
-    let kind = node.attribute("device").unwrap_or("disk");
-    if kind != "disk" || child(node, "readonly").is_some() {
+fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<ConfiguredDisk> {
+    let kind = disk.0.attribute("device").unwrap_or("disk");
+    if kind != "disk" || child(disk.0, "readonly").is_some() {
         return None;
     }
-    let target = child(node, "target");
-    let name = target
-        .and_then(|target| target.attribute("dev"))
-        .unwrap_or("unnamed");
-    let by_name = if name.starts_with("vd") {
-        "virtio"
-    } else if name.starts_with("sd") {
-        "scsi"
-    } else {
-        "ide"
-    };
-    let bus = target
-        .and_then(|target| target.attribute("bus"))
-        .unwrap_or(by_name);
-    let controller = controller_of(node, devices).filter(|_| bus == "scsi");
+    let controller = disk.controller(devices);
     let model = controller.map(|one| one.attribute("model").unwrap_or(DEFAULT_CONTROLLER));
-    let bus = match (bus, model) {
-        ("virtio", _) => "virtio-blk".to_owned(),
-        ("scsi", Some(model)) if !model.starts_with("virtio") => model.to_owned(),
-        ("scsi", _) => "virtio-scsi".to_owned(),
-        (other, _) => other.to_owned(),
+    let bus = match (disk.bus(), model) {
+        ("virtio", _) => "virtio-blk",
+        ("scsi", Some(model)) if !model.starts_with("virtio") => model,
+        ("scsi", _) => "virtio-scsi",
+        (other, _) => other,
     };
-    let driver = child(node, "driver");
+    let driver = disk.driver();
     let plain = |name: &str| {
         let value = driver.and_then(|driver| driver.attribute(name));
         value.filter(|value| *value != "default").map(str::to_owned)
@@ -210,39 +184,21 @@ fn disk(node: Node<'_, '_>, devices: Option<Node<'_, '_>>) -> Option<ConfiguredD
             driver.has_attribute("iothread") || child(driver, "iothreads").is_some()
         })
     };
-    let limits = child(node, "iotune");
-    let limits = limits
-        .iter()
-        .flat_map(Node::children)
-        .filter(Node::is_element);
-    let source = child(node, "source").and_then(|source| source.attribute("protocol"));
     Some(ConfiguredDisk {
-        name: name.to_owned(),
-        bus,
-        network_storage: source.map(str::to_owned),
+        name: disk.name(),
+        bus: bus.to_owned(),
+        network_storage: disk.protocol().map(str::to_owned),
         format: Some(plain("type").unwrap_or_else(|| "raw".to_owned())),
         cache: plain("cache").unwrap_or_else(|| "writeback".to_owned()),
         aio: plain("io"),
         has_iothread: has_iothread(driver)
             || has_iothread(controller.and_then(|controller| child(controller, "driver"))),
-        limits: limits
-            .map(|limit| (limit_of(limit.tag_name().name()), text_of(limit)))
-            .filter_map(|(name, value)| Some((name.filter(|_| value != "0")?, value)))
-            .collect(),
+        limits: disk.limits().filter(|(_, value)| value != "0").collect(),
         is_copied_on_read: plain("copy_on_read").as_deref() == Some("on"),
     })
 }
 
-/// The controller of a SCSI disk.
-fn controller_of<'a>(disk: Node<'_, '_>, devices: Option<Node<'a, 'a>>) -> Option<Node<'a, 'a>> {
-    let index = child(disk, "address").and_then(|address| address.attribute("controller"));
-    devices?.children().find(|node| {
-        node.tag_name().name() == "controller"
-            && node.attribute("type") == Some("scsi")
-            && node.attribute("index").unwrap_or("0") == index.unwrap_or("0")
-    })
-}
-
+/// A network card.
 fn nic(node: Node<'_, '_>) -> ConfiguredNic {
     let attribute =
         |element: &str, name: &str| child(node, element).and_then(|one| one.attribute(name));

@@ -3,10 +3,11 @@
 mod command_line;
 mod domain;
 mod proxmox;
+mod source;
+
+pub use source::configuration;
 
 use crate::twin::TwinError;
-use crate::twin::source::{Line, last_start};
-use vmtax_model::VmConfiguration;
 
 /// Reasons why a text has no configuration of a VM.
 #[derive(Debug, thiserror::Error)]
@@ -19,30 +20,7 @@ pub enum ConfigurationError {
     Architecture(String),
 }
 
-/// Reads a QEMU command line, also in a shell's script, `qm showcmd`'s output or libvirt's log, a domain of libvirt, or a VM's file of
-/// Proxmox; `None` for any other text.
-///
-/// # Errors
-/// [`ConfigurationError`] where the text is of a VM but has a fault.
-pub fn configuration(text: &str) -> Result<Option<VmConfiguration>, ConfigurationError> {
-    let begin = text.trim_start_matches('\u{feff}').trim_start();
-    if begin.starts_with('<') {
-        return domain::read(begin).map(Some);
-    }
-    if proxmox::is_config(begin) {
-        return Ok(Some(proxmox::read(begin)));
-    }
-    // Text of another kind may have a quote without its end.
-    if !last_start(text).contains("qemu") && !last_start(text).contains("kvm") {
-        return Ok(None);
-    }
-    match Line::of(&last_start(text))? {
-        Some(line) => command_line::read(&line).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Words of an operating system's name that say that it is Windows.
+/// Returns true if an operating system's or a VM's name says that it is Windows.
 fn is_windows_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
@@ -56,7 +34,6 @@ fn is_windows_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn names_of_windows_are_known() {
@@ -70,25 +47,5 @@ mod tests {
                 .iter()
                 .all(|name| !is_windows_name(name))
         );
-    }
-
-    #[test]
-    fn other_texts_have_no_configuration() {
-        for text in [
-            "",
-            "it's slow",
-            "make run",
-            "a: b\nc: d",
-            "kvm is slow on my host, isn't it",
-        ] {
-            assert!(!matches!(configuration(text), Ok(Some(_))), "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_survived(text in "(<domain>|qemu-kvm -|cores: 2\nscsi0: )?[ -~\n]{0,200}") {
-            let _ = configuration(&text);
-        }
     }
 }

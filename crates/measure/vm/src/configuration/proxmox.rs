@@ -34,19 +34,21 @@ pub(super) fn is_config(text: &str) -> bool {
     entries(text).filter(|(key, _)| USUAL.contains(key)).count() >= 2
 }
 
+/// The value of a key.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    entries(text)
+        .find(|(name, _)| *name == key)
+        .map(|(_, value)| value)
+}
+
 pub(super) fn read(text: &str) -> VmConfiguration {
-    let get = |key: &str| {
-        entries(text)
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value)
-    };
+    let get = |key: &str| value(text, key);
     let number = |key: &str, default: u32| {
         get(key)
             .and_then(|value| value.parse().ok())
             .unwrap_or(default)
     };
     let name = get("name").unwrap_or("without a name");
-    let cpu = Properties::parse(get("cpu").unwrap_or_default());
     let sockets = number("sockets", 1);
     let cores = number("cores", 1).saturating_mul(sockets);
     let memory = Properties::parse(get("memory").unwrap_or("512"));
@@ -55,18 +57,11 @@ pub(super) fn read(text: &str) -> VmConfiguration {
         .and_then(|mib| mib.parse::<u64>().ok());
     let ostype = get("ostype").unwrap_or("other");
     let is_windows = ostype.starts_with('w');
-    let arguments = get("args").map(|args| {
-        // The program comes first.
-        let words = std::iter::once("kvm").chain(args.split_whitespace());
-        Arguments::from_iter(words.map(str::to_owned))
-    });
     let mut found = VmConfiguration {
         source: format!("Proxmox VM {name}"),
         manager: Some(Manager::Proxmox),
         is_kvm: Some(get("kvm") != Some("0")),
         machine_type: Some(get("machine").unwrap_or("pc").to_owned()),
-        // Proxmox's own default.
-        cpu_model: Some(cpu.first("cputype").unwrap_or("kvm64").to_owned()),
         // Proxmox switches them on by the type of the guest.
         has_all_enlightenments: is_windows,
         windows: match () {
@@ -80,13 +75,42 @@ pub(super) fn read(text: &str) -> VmConfiguration {
         sockets: Some(sockets),
         memory: memory.unwrap_or(512).saturating_mul(1 << 20),
         has_huge_pages: get("hugepages").is_some(),
-        has_usb_tablet: get("tablet") != Some("0"),
+        has_usb_tablet: has_tablet(get("tablet"), get("vga")),
         cpu_limit: get("cpulimit")
             .and_then(|limit| limit.parse::<f64>().ok())
             .filter(|limit| *limit > 0.0)
             .map(|limit| (limit * 1000.0) as u64),
         ..VmConfiguration::default()
     };
+    read_cpu(get("cpu").unwrap_or_default(), &mut found);
+    found.debugging = get("args").map_or(Vec::new(), debugging);
+    read_devices(text, &mut found);
+    found
+}
+
+/// Proxmox has a tablet where it is not told, but beside a serial console or SPICE.
+fn has_tablet(given: Option<&str>, vga: Option<&str>) -> bool {
+    let is_without = |vga: &str| vga.starts_with("serial") || vga.starts_with("qxl");
+    given.map_or_else(|| !vga.is_some_and(is_without), |given| given != "0")
+}
+
+/// Options of QEMU's that make it log or count each of the guest's instructions.
+fn debugging(arguments: &str) -> Vec<String> {
+    // The program comes first.
+    let words = std::iter::once("kvm").chain(arguments.split_whitespace());
+    let arguments = Arguments::from_iter(words.map(str::to_owned));
+    arguments
+        .options()
+        .filter(|(option, _)| ["icount", "d"].contains(option))
+        .map(|(option, _)| format!("-{option}"))
+        .collect()
+}
+
+/// Reads the CPU's model and flags.
+fn read_cpu(text: &str, found: &mut VmConfiguration) {
+    let cpu = Properties::parse(text);
+    // Proxmox's own default.
+    found.cpu_model = Some(cpu.first("cputype").unwrap_or("kvm64").to_owned());
     if cpu.get("hidden").and_then(is_on) == Some(true) || cpu.get("hidden") == Some("1") {
         found.cpu_features.insert("kvm".to_owned(), false);
     }
@@ -95,13 +119,11 @@ pub(super) fn read(text: &str) -> VmConfiguration {
             found.cpu_features.insert(name.to_owned(), sign == "+");
         }
     }
-    if let Some(arguments) = arguments {
-        let debugging = arguments
-            .options()
-            .filter(|(option, _)| ["icount", "d"].contains(option));
-        found.debugging = debugging.map(|(option, _)| format!("-{option}")).collect();
-    }
-    let controller = get("scsihw").unwrap_or("lsi");
+}
+
+/// Reads disks and network cards, whose keys have numbers.
+fn read_devices(text: &str, found: &mut VmConfiguration) {
+    let controller = value(text, "scsihw").unwrap_or("lsi");
     for (key, value) in entries(text) {
         let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
         if kind.len() == key.len() {
@@ -113,7 +135,6 @@ pub(super) fn read(text: &str) -> VmConfiguration {
             found.nics.push(nic(key, value));
         }
     }
-    found
 }
 
 /// A disk; `None` for a CD-ROM and for Proxmox's own of cloud-init.
@@ -235,5 +256,7 @@ mod tests {
         );
         assert_eq!(found.debugging, ["-icount"]);
         assert!(!is_config("key: value\ncores: 2"));
+        let cloud = read("cores: 1\nmemory: 512\nvga: serial0");
+        assert!(!cloud.has_usb_tablet);
     }
 }

@@ -1,7 +1,6 @@
-//! Makes network namespaces with sockets in them. A thread enters them, and ends: the sockets stay where they were made.
+//! Makes network namespaces with sockets in them, and the ends by which a machine is connected. A thread enters them, and ends: the
+//! sockets stay where they were made.
 
-use super::link::{HOST_MAC, NetworkEnd, mac_bytes};
-use super::veth;
 use crate::MachineError;
 use crate::sandbox::interface;
 use crate::sandbox::mounts::unshare;
@@ -30,6 +29,7 @@ fn own_name(end: char) -> String {
     format!("vmtax{end}{}", std::process::id())
 }
 
+/// The device by which taps are made.
 const TUN: &str = "/dev/net/tun";
 /// The loopback device of a new namespace.
 const LOOPBACK: &str = "lo";
@@ -83,27 +83,19 @@ fn behind_tap(queues: usize) -> Result<Made, MachineError> {
     let queue = || {
         let tun = OpenOptions::new().read(true).write(true).open(TUN);
         let tun = tun.map_err(|e| {
-            failed(
-                "opening",
-                TUN,
-                &e,
-                "load the kernel module tun: `sudo modprobe tun`",
-            )
+            let fix = "load the kernel module tun: `sudo modprobe tun`";
+            failed(&format!("opening {TUN}"), &e, fix)
         })?;
         let tap = interface::make_tap(&tun, &outside(), queues > 1);
         tap.map_err(|e| {
-            failed(
-                "making a tap by",
-                TUN,
-                &e.into(),
-                "run vmtax as root, outside of a container",
-            )
+            let fix = "run vmtax as root, outside of a container";
+            failed(&format!("making a tap by {TUN}"), &e.into(), fix)
         })?;
         Ok(tun.into())
     };
     let tap = (0..queues)
         .map(|_| queue())
-        .collect::<Result<Vec<OwnedFd>, MachineError>>()?;
+        .collect::<Result<_, MachineError>>()?;
     interface::set_mac(&outside(), mac_bytes(HOST_MAC))
         .map_err(|e| MachineError::system(format!("configuring {}", outside()), e))?;
     configure(&outside(), *ECHO.ip())?;
@@ -154,13 +146,9 @@ fn behind_veth() -> Result<Made, MachineError> {
     let server = own_namespace()?;
     enter_new()?;
     let client = own_namespace()?;
-    veth::make(&inside(), &outside(), &server).map_err(|e| {
-        failed(
-            "making",
-            "a veth pair",
-            &e,
-            "load the kernel module veth: `sudo modprobe veth`",
-        )
+    interface::make_veth_pair(&inside(), &outside(), &server).map_err(|e| {
+        let fix = "load the kernel module veth: `sudo modprobe veth`";
+        failed("making a veth pair", &e, fix)
     })?;
     configure(&inside(), NET_ADDRESS)?;
     move_into_link_name_space(server.as_fd(), Some(LinkNameSpaceType::Network))
@@ -213,8 +201,57 @@ fn others(echo: SocketAddrV4) -> io::Result<Vec<OwnedFd>> {
     ])
 }
 
-fn failed(doing: &str, what: &str, error: &io::Error, fix: &str) -> MachineError {
-    MachineError::NoNetwork(format!("{doing} {what}: {error}; {fix}"))
+/// The error of something that is missing, with what helps.
+fn failed(doing: &str, error: &io::Error, fix: &str) -> MachineError {
+    MachineError::NoNetwork(format!("{doing}: {error}; {fix}"))
+}
+
+/// The hardware address of a tap on the host's side.
+pub(crate) const HOST_MAC: &str = "52:54:00:76:6d:7a";
+
+/// A hardware address as bytes.
+pub(crate) fn mac_bytes(mac: &str) -> [u8; 6] {
+    let mut bytes = [0; 6];
+    let words = mac
+        .split(':')
+        .filter_map(|byte| u8::from_str_radix(byte, 16).ok());
+    bytes
+        .iter_mut()
+        .zip(words)
+        .for_each(|(byte, word)| *byte = word);
+    bytes
+}
+
+/// The machine's end of its network, and where it finds the echo server there.
+pub(crate) struct NetworkLink {
+    pub end: NetworkEnd,
+    pub echo: SocketAddrV4,
+}
+
+/// The machine's end of its network.
+pub(crate) enum NetworkEnd {
+    /// The queues of a tap, for a guest's network card.
+    Tap(Vec<OwnedFd>),
+    /// The stream of packets to passt, for a guest's network card.
+    Passt(OwnedFd),
+    /// The abstract name of the socket by which passt is given the guest's memory and queues, for a vhost-user back end.
+    VhostUser(String),
+    /// The network namespace to be in: natively the client's; of a guest QEMU's, whose user-mode network has the server on its
+    /// loopback device.
+    Namespace(OwnedFd),
+    /// None: the server is on the host's loopback device.
+    Host,
+}
+
+impl NetworkEnd {
+    /// Returns the descriptors that the machine's process is given.
+    pub fn descriptors(self) -> Vec<OwnedFd> {
+        match self {
+            NetworkEnd::Tap(queues) => queues,
+            NetworkEnd::Passt(end) | NetworkEnd::Namespace(end) => vec![end],
+            NetworkEnd::VhostUser(_) | NetworkEnd::Host => Vec::new(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,19 +3,18 @@
 //! one of its sockets or its tap open, so the kernel removes it with the last process, however that ends. The host's network is
 //! not touched; without the rights for a namespace, the server is on the host's loopback device.
 
-mod link;
 mod make;
 mod passt;
-mod veth;
 
 use crate::MachineError;
 use crate::process::child::{Child, Start};
 use crate::process::watchdog::Supervision;
-use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
+use crate::sandbox::rights::Rights;
 use crate::setup::Setup;
-pub(crate) use link::{HOST_MAC, NetworkEnd, NetworkLink, mac_bytes};
-use make::{Made, Network, make, on_host_loopback};
+pub(crate) use make::{HOST_MAC, NetworkEnd, NetworkLink, mac_bytes};
+use make::{Network, make, on_host_loopback};
 use passt::VhostUser;
+use rustix::fd::OwnedFd;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 use vmtax_host::has_vhost_net;
@@ -29,6 +28,8 @@ pub fn network_device() -> String {
     make::outside()
 }
 
+/// Name of the file with what the echo server prints.
+const LOG: &str = "echo.log";
 /// Time limit for the start of the echo server.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -41,7 +42,8 @@ pub(crate) struct MachineNetwork {
     passt: Option<Child>,
     /// Waits for the VMM to connect, then becomes `passt`.
     vhost_user: Option<VhostUser>,
-    warning: Option<Warning>,
+    /// The warning that figures differ from those of a network of its own, if they do.
+    pub warning: Option<Warning>,
 }
 
 impl MachineNetwork {
@@ -52,37 +54,17 @@ impl MachineNetwork {
     pub fn start(setup: &Setup<'_>) -> Result<(MachineNetwork, NetworkLink), MachineError> {
         let queues = NetBackend::queues(setup.disk)
             .map_err(|error| MachineError::NoNetwork(error.to_string()))?;
-        let network = match setup.backend {
-            _ if !setup.machine.is_guest() => Network::Veth,
-            None | Some(NetBackend::Tap) if lacks_vhost(setup) => {
-                let error =
-                    "netdev.vhost=on needs /dev/vhost-net: `modprobe vhost_net`, or leave it out";
-                return Err(MachineError::NoNetwork(error.to_owned()));
-            }
-            None | Some(NetBackend::Tap) => Network::Tap { queues },
-            Some(NetBackend::User | NetBackend::Passt | NetBackend::VhostUser) => Network::Loopback,
-        };
         let needs_none = queues == 1 && matches!(setup.backend, None | Some(NetBackend::User));
-        let (
-            Made {
-                udp,
-                others,
-                echo,
-                end,
-            },
-            warning,
-        ) = match make(network) {
+        let (made, warning) = match make(device(setup, queues)?) {
             Err(MachineError::NoNamespace { source }) if needs_none => {
                 let reason = format!("this user may make no network namespace: {source}");
-                (
-                    on_host_loopback()?,
-                    Some(Warning::OnHostLoopback { reason }),
-                )
+                let warning = Warning::OnHostLoopback { reason };
+                (on_host_loopback()?, Some(warning))
             }
             made => (made?, None),
         };
         let (mut passt, mut vhost_user) = (None, None);
-        let end = match (end, setup.backend) {
+        let end = match (made.end, setup.backend) {
             (NetworkEnd::Namespace(namespace), Some(NetBackend::Passt)) => {
                 let (child, stream) = passt::start(setup, namespace, &network_device())?;
                 passt = Some(child);
@@ -95,43 +77,29 @@ impl MachineNetwork {
             }
             (end, _) => end,
         };
-        // Guests have addresses of their own; the port is the server's.
-        let guests = SocketAddrV4::new(*ECHO.ip(), echo.port());
-        let echo = if setup.machine.is_guest() {
-            guests
-        } else {
-            echo
-        };
-        let user = unprivileged_user().map(|id| RightsOfUser {
-            id,
-            ..RightsOfUser::default()
-        });
-        let server = Child::spawn(Start {
-            command: ["/proc/self/exe", "agent", "echo"]
-                .map(str::to_owned)
-                .to_vec(),
-            stdin: Some(udp),
-            descriptors: others,
-            log: &setup.log.join("echo.log"),
-            supervision: Supervision {
-                rights: Some(Rights {
-                    user,
-                    no_set_id: true,
-                }),
-                removed: vec![setup.scratch.folder().to_path_buf()],
-                ..Supervision::default()
-            },
-        })?;
         let network = MachineNetwork {
-            server,
+            server: start_server(setup, made.udp, made.others)?,
             passt,
             vhost_user,
             warning,
         };
+        network.wait_for_server(setup)?;
+        // Guests have addresses of their own; the port is the server's.
+        let server = if setup.machine.is_guest() {
+            ECHO
+        } else {
+            made.echo
+        };
+        let echo = SocketAddrV4::new(*server.ip(), made.echo.port());
+        Ok((network, NetworkLink { end, echo }))
+    }
+
+    /// Waits until the echo server has started.
+    fn wait_for_server(&self, setup: &Setup<'_>) -> Result<(), MachineError> {
         let deadline = Instant::now() + START_TIMEOUT;
-        while threads(&network.server, Role::ECHO_SERVER).len() < THREADS as usize {
+        while threads(&self.server, Role::ECHO_SERVER).len() < THREADS as usize {
             if Instant::now() > deadline {
-                let log = setup.log.join("echo.log");
+                let log = setup.log.join(LOG);
                 return Err(MachineError::NoNetwork(format!(
                     "the echo server does not start: see {}",
                     log.display()
@@ -139,7 +107,7 @@ impl MachineNetwork {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        Ok((network, NetworkLink { end, echo }))
+        Ok(())
     }
 
     /// Connects it to this VMM, where that waits for it.
@@ -176,11 +144,40 @@ impl MachineNetwork {
     pub fn passt(&self) -> Option<i32> {
         self.passt.as_ref().map(Child::session)
     }
+}
 
-    /// Returns the warning that figures differ from those of a network of its own, if they do.
-    pub fn warning(&self) -> Option<&Warning> {
-        self.warning.as_ref()
-    }
+/// The device by which the echo server is reached; a guest's has so many queues.
+fn device(setup: &Setup<'_>, queues: usize) -> Result<Network, MachineError> {
+    Ok(match setup.backend {
+        _ if !setup.machine.is_guest() => Network::Veth,
+        None | Some(NetBackend::Tap) if lacks_vhost(setup) => {
+            let error =
+                "netdev.vhost=on needs /dev/vhost-net: `modprobe vhost_net`, or leave it out";
+            return Err(MachineError::NoNetwork(error.to_owned()));
+        }
+        None | Some(NetBackend::Tap) => Network::Tap { queues },
+        Some(NetBackend::User | NetBackend::Passt | NetBackend::VhostUser) => Network::Loopback,
+    })
+}
+
+/// Starts the echo server with its sockets.
+fn start_server(
+    setup: &Setup<'_>,
+    udp: OwnedFd,
+    others: Vec<OwnedFd>,
+) -> Result<Child, MachineError> {
+    let command = ["/proc/self/exe", "agent", "echo"].map(str::to_owned);
+    Child::spawn(Start {
+        command: command.to_vec(),
+        stdin: Some(udp),
+        descriptors: others,
+        log: &setup.log.join(LOG),
+        supervision: Supervision {
+            rights: Some(Rights::of_no_one(true)),
+            removed: vec![setup.scratch.folder().to_path_buf()],
+            ..Supervision::default()
+        },
+    })
 }
 
 /// Returns true if the kernel is to move a tap's packets (`netdev.vhost=on`), and cannot.

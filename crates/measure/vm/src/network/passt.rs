@@ -1,14 +1,14 @@
 //! passt, which connects a guest to the sockets of a network namespace: a process of its own, without rights, to which QEMU passes
 //! packets by a stream, or the guest's memory and queues by vhost-user. <https://passt.top>
 
-use super::link::{HOST_MAC, mac_bytes};
+use super::make::{HOST_MAC, mac_bytes};
 use crate::MachineError;
 use crate::process::Peer;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::log::log_tail;
 use crate::process::watchdog::Supervision;
 use crate::sandbox::Namespaces;
-use crate::sandbox::rights::{Rights, RightsOfUser, unprivileged_user};
+use crate::sandbox::rights::Rights;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
 use std::io::{self, Read, Write};
@@ -26,6 +26,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time limit for passt to end after its VMM has.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// Name of the file with what passt prints.
 const LOG: &str = "passt.log";
 /// Bytes of an ARP packet, with the header of Ethernet.
 const ARP_BYTES: u32 = 42;
@@ -37,7 +38,8 @@ pub(super) fn start(
     namespace: OwnedFd,
     loopback: &str,
 ) -> Result<(Child, OwnedFd), MachineError> {
-    let (ours, theirs) = pair()?;
+    let (ours, theirs) =
+        UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
     let mut child = spawn(setup, namespace, loopback, theirs, NetBackend::Passt)?;
     if let Err(error) = answers(&ours) {
         child.kill();
@@ -126,10 +128,6 @@ impl VhostUser {
     }
 }
 
-fn pair() -> Result<(UnixStream, UnixStream), MachineError> {
-    UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))
-}
-
 /// The process, with its end of a socket.
 fn spawn(
     setup: &Setup<'_>,
@@ -138,47 +136,13 @@ fn spawn(
     socket: UnixStream,
     backend: NetBackend,
 ) -> Result<Child, MachineError> {
-    let descriptor = FIRST_DESCRIPTOR.to_string();
-    let (address, mask, gateway) = (
-        NET_ADDRESS.to_string(),
-        NET_MASK.to_string(),
-        ECHO.ip().to_string(),
-    );
-    let program = program(backend)?.display().to_string();
-    let place = ["--fd", &descriptor, "--ipv4-only", "--interface", loopback];
-    let guest = [
-        "--address",
-        &address,
-        "--netmask",
-        &mask,
-        "--gateway",
-        &gateway,
-        "--mac-addr",
-        HOST_MAC,
-    ];
-    let no_servers = ["--no-dhcp", "--dns", "none", "--search", "none"];
-    let vhost: &[&str] = if backend == NetBackend::VhostUser {
-        &["--vhost-user"]
-    } else {
-        &[]
-    };
-    let command = [
-        [&program, "--foreground"].as_slice(),
-        vhost,
-        &place,
-        &guest,
-        &no_servers,
-    ]
-    .concat();
-    let user = unprivileged_user().map(|id| RightsOfUser {
-        id,
-        ..RightsOfUser::default()
-    });
+    let mut command = vec![program(backend)?.display().to_string()];
+    command.extend(arguments(loopback, backend));
     socket
         .set_nonblocking(false)
         .map_err(|e| MachineError::system("preparing passt's socket", e))?;
     Child::spawn(Start {
-        command: command.into_iter().map(str::to_owned).collect(),
+        command,
         stdin: None,
         descriptors: vec![socket.into(), namespace],
         log: &setup.log.join(LOG),
@@ -187,14 +151,29 @@ fn spawn(
                 network_in: Some(FIRST_DESCRIPTOR + 1),
                 ..Namespaces::default()
             },
-            rights: Some(Rights {
-                user,
-                no_set_id: false,
-            }),
+            rights: Some(Rights::of_no_one(false)),
             removed: vec![setup.scratch.folder().to_path_buf()],
             ..Supervision::default()
         },
     })
+}
+
+/// The arguments of passt, whose end of the socket is the first descriptor that it is given.
+fn arguments(loopback: &str, backend: NetBackend) -> Vec<String> {
+    let vhost = (backend == NetBackend::VhostUser).then_some("--vhost-user");
+    let descriptor = FIRST_DESCRIPTOR.to_string();
+    let (address, mask) = (NET_ADDRESS.to_string(), NET_MASK.to_string());
+    let gateway = ECHO.ip().to_string();
+    let place = ["--fd", &descriptor, "--ipv4-only", "--interface", loopback];
+    let guest = ["--address", &address, "--netmask", &mask];
+    let server = ["--gateway", &gateway, "--mac-addr", HOST_MAC];
+    let no_servers = ["--no-dhcp", "--dns", "none", "--search", "none"];
+    let all = ["--foreground"].into_iter().chain(vhost).chain(place);
+    all.chain(guest)
+        .chain(server)
+        .chain(no_servers)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Returns the path of passt's executable.

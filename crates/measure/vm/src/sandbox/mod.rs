@@ -1,13 +1,11 @@
 //! Isolation of processes from the host: namespaces, mounts, a root, rights.
 
 pub(crate) mod interface;
-pub(crate) mod mountinfo;
 pub(crate) mod mounts;
 pub(crate) mod overlay;
 pub(crate) mod reach;
 pub(crate) mod rights;
 pub(crate) mod root;
-mod set_id_filter;
 
 use crate::MachineError;
 use crate::sandbox::mounts::unshare;
@@ -17,6 +15,7 @@ use rustix::process::geteuid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +54,8 @@ impl Namespaces {
             network_of(pid)?;
         }
         if let Some(descriptor) = self.network_in {
-            network_in(descriptor)?;
+            join_network(&format!("/proc/self/fd/{descriptor}"))
+                .map_err(|e| MachineError::system("joining a network namespace", e))?;
         }
         if self.as_root && !geteuid().is_root() {
             let what = "becoming root in a user namespace, which this server needs (run as root, or use another server with \
@@ -75,7 +75,7 @@ impl Namespaces {
         }
         if let Some(at) = self.root.as_deref() {
             mounts::own(Path::new("/"))?;
-            crate::sandbox::root::put_at(at)?;
+            root::put_at(at)?;
             mounted.push(at);
         }
         if let Some(tree) = self.read_only.as_deref() {
@@ -103,20 +103,23 @@ fn loopback_up() -> rustix::io::Result<()> {
     interface::set_address("lo:1", SECOND)
 }
 
-fn network_in(descriptor: i32) -> Result<(), MachineError> {
-    let failed = |e| MachineError::system("joining a network namespace", e);
-    let network = File::open(format!("/proc/self/fd/{descriptor}")).map_err(failed)?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-        .map_err(|e| failed(e.into()))
+/// Joins the network namespace of this file.
+fn join_network(file: &str) -> io::Result<()> {
+    let namespace = Some(LinkNameSpaceType::Network);
+    Ok(move_into_link_name_space(
+        File::open(file)?.as_fd(),
+        namespace,
+    )?)
 }
 
+/// Joins the network of a process, unless this process is in it.
 fn network_of(pid: i32) -> Result<(), MachineError> {
     let (theirs, own) = (format!("/proc/{pid}/ns/net"), "/proc/self/ns/net");
-    let failed = |e| MachineError::system(format!("joining the network of process {pid}"), e);
-    if fs::read_link(&theirs).map_err(failed)? == fs::read_link(own).map_err(failed)? {
-        return Ok(());
-    }
-    let network = File::open(&theirs).map_err(failed)?;
-    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-        .map_err(|e| failed(e.into()))
+    let joined = fs::read_link(&theirs).and_then(|network| {
+        if network == fs::read_link(own)? {
+            return Ok(());
+        }
+        join_network(&theirs)
+    });
+    joined.map_err(|e| MachineError::system(format!("joining the network of process {pid}"), e))
 }

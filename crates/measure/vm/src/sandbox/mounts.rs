@@ -1,15 +1,21 @@
-//! Mounts that are this process's own, and of what it starts: the host sees nothing of them.
+//! Mounts: those that are this process's own, and of what it starts, of which the host sees nothing; and the list of all, which is
+//! `/proc/PID/mountinfo`.
 
 use crate::MachineError;
+use rustix::fd::OwnedFd;
+use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, mount_bind_recursive, mount_change};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind_recursive,
+    mount_change, move_mount, open_tree,
+};
 use rustix::process::{getgid, getuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// From now on what this process mounts is its own. It is for the sake of `tree`, which an error names.
 pub(crate) fn own(tree: &Path) -> Result<(), MachineError> {
@@ -90,7 +96,113 @@ pub(crate) fn set(at: &Path, attributes: u64) -> io::Result<()> {
     }
 }
 
+/// A copy of what is there, with all that is mounted below, to be mounted elsewhere.
+pub(crate) fn clone_tree(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags)
+}
+
+/// Mounts such a copy.
+pub(crate) fn attach(tree: &OwnedFd, at: &Path) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(tree, c"", CWD, at, flags)
+}
+
+/// Covers a folder with an empty one that stays empty.
+pub(crate) fn cover(folder: &Path) -> rustix::io::Result<()> {
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("tmpfs", folder, "tmpfs", flags, Some(c"mode=0555"))
+}
+
+/// Where a path of the host is in a root that lies at this folder.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Gives this process namespaces of its own.
 pub(crate) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     // SAFETY: the watchdog has one thread, and no reference to what it shared with its parent.
     unsafe { unshare_unsafe(flags) }
+}
+
+/// A mounted file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Path of the mount point.
+    pub at: PathBuf,
+    /// Kind of the file system: `ext4`, `fuse.sshfs`.
+    pub kind: String,
+}
+
+/// The mounts in the text of `/proc/PID/mountinfo`, in order: what comes later may be mounted over what came before.
+pub fn mounts(mountinfo: &str) -> Vec<Mount> {
+    mountinfo.lines().filter_map(mount_of_line).collect()
+}
+
+/// "36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw": optional fields end with the dash.
+fn mount_of_line(line: &str) -> Option<Mount> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut fields = before.split(' ').skip(4);
+    let at = unescaped(fields.next()?);
+    fields.next()?;
+    Some(Mount {
+        at,
+        kind: after.split(' ').next()?.to_owned(),
+    })
+}
+
+/// Blanks, line ends and backslashes are `\OOO` in there.
+fn unescaped(text: &str) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, more @ ..] = rest {
+        let octal = more
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &more[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = more;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_mount_has_its_place_and_its_kind() {
+        let line = "41 30 8:1 /sub /mnt/a\\040b\\134c rw,nosuid,nodev,relatime shared:1 - ext4 /dev/sda1 rw,noexec";
+        let all = mounts(&format!("nonsense\n{line}\n42 30 8:1\n"));
+        assert_eq!(all.len(), 1);
+        assert_eq!(
+            (all[0].at.as_path(), all[0].kind.as_str()),
+            (Path::new("/mnt/a b\\c"), "ext4")
+        );
+        assert_eq!(unescaped("\\04"), Path::new("\\04"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived_and_names_come_through(text in "\\PC{0,200}", name in "[a-z \\\\0-7]{0,20}") {
+            mounts(&text);
+            let escape = |b: u8| match b {
+                b' ' | b'\\' => format!("\\{b:03o}"),
+                _ => char::from(b).to_string(),
+            };
+            let escaped: String = name.bytes().map(escape).collect();
+            let line = format!("1 2 0:3 / /{escaped} rw - tmpfs x rw");
+            prop_assert_eq!(&mounts(&line)[0].at, &PathBuf::from(format!("/{name}")));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! namespace of its own.
 
 use crate::MachineError;
-use crate::sandbox::mounts;
+use crate::sandbox::mounts::{self, below};
 use crate::sandbox::root::root_mounts;
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, open, statvfs};
@@ -56,21 +56,22 @@ impl Discard {
         };
         let mut made = self.put_at(&root, &mut layers, is_own);
         if made.is_err() {
-            // A file system that takes no layers, as another overlay; memory does.
+            // A file system that takes no layers, as another overlay; memory does, at most half of it.
             let _ = unmount(&root, UnmountFlags::DETACH);
-            layers.in_memory().map_err(failed)?;
+            let (folder, mode) = (&layers.folder, Some(c"mode=0700"));
+            mount("tmpfs", folder, "tmpfs", MountFlags::empty(), mode)
+                .map_err(|e| failed(e.into()))?;
             fs::create_dir_all(&root).map_err(failed)?;
             made = self.put_at(&root, &mut layers, is_own);
         }
         made.map_err(failed)?;
-        let under_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
         for folder in &self.kept {
-            mount_bind_recursive(folder, under_root(folder)).map_err(|e| failed(e.into()))?;
+            mount_bind_recursive(folder, below(&root, folder)).map_err(|e| failed(e.into()))?;
         }
         // A memory of its own, if there is one: who shares memory does so with what the command starts.
         let _ = mount(
             "tmpfs",
-            under_root(Path::new(SHARED_MEMORY)),
+            below(&root, Path::new(SHARED_MEMORY)),
             "tmpfs",
             MountFlags::NOSUID,
             Some(c"mode=1777"),
@@ -91,10 +92,7 @@ impl Discard {
     fn folders(&self, root: &Path, layers: &mut Layers, is_own: bool) -> io::Result<()> {
         mount_bind_recursive("/", root)?;
         mounts::set(root, libc::MOUNT_ATTR_RDONLY)?;
-        let under_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-        for path in OWN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
-            mount_bind_recursive(path, under_root(path))?;
-        }
+        bind_own(root)?;
         let home = std::env::var_os("HOME").map(PathBuf::from).into_iter();
         let folders = home
             .chain(TEMPORARY.map(PathBuf::from))
@@ -108,7 +106,7 @@ impl Discard {
             if known || folder == Path::new("/") || OWN.iter().any(|own| folder.starts_with(own)) {
                 continue;
             }
-            match layers.overlay(&folder, &under_root(&folder)) {
+            match layers.overlay(&folder, &below(root, &folder)) {
                 Ok(()) => covered.push(folder),
                 Err(error) => last = Some(error),
             }
@@ -128,36 +126,38 @@ impl Discard {
 fn whole(root: &Path, layers: &mut Layers) -> io::Result<()> {
     let found = root_mounts().map_err(|e| io::Error::other(e.to_string()))?;
     layers.overlay(Path::new("/"), root)?;
-    let under_root = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    let kernels = || {
-        OWN.iter()
-            .map(Path::new)
-            .chain(found.kernels.iter().map(PathBuf::as_path))
-    };
-    for path in OWN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
-        mount_bind_recursive(path, under_root(path))?;
-    }
+    bind_own(root)?;
     let mut followed: Vec<&Path> = found.followed.iter().map(PathBuf::as_path).collect();
     // A mount before what is mounted in it.
     followed.sort_by_key(|path| path.components().count());
     for path in followed {
         let writable =
             statvfs(path).is_ok_and(|facts| !facts.f_flag.contains(StatVfsMountFlags::RDONLY));
-        if !path.is_dir() || !writable || layers.overlay(path, &under_root(path)).is_err() {
-            read_only(path, &under_root(path))?;
+        if !path.is_dir() || !writable || layers.overlay(path, &below(root, path)).is_err() {
+            read_only(path, &below(root, path))?;
         }
     }
-    for path in kernels().filter(|path| !OWN.iter().any(|own| path.starts_with(own))) {
-        mount_bind_recursive(path, under_root(path))?;
+    let is_own = |path: &&PathBuf| OWN.iter().any(|own| path.starts_with(own));
+    for path in found.kernels.iter().filter(|path| !is_own(path)) {
+        mount_bind_recursive(path, below(root, path))?;
     }
     // One of these may be closed to root, or its server gone.
     found
         .refused
         .iter()
-        .for_each(|(path, _)| read_only(path, &under_root(path)).unwrap_or_default());
+        .for_each(|(path, _)| read_only(path, &below(root, path)).unwrap_or_default());
     Ok(())
 }
 
+/// The folders that a guest has of its own, as they are on the host.
+fn bind_own(root: &Path) -> io::Result<()> {
+    for path in OWN.map(Path::new).into_iter().filter(|path| path.is_dir()) {
+        mount_bind_recursive(path, below(root, path))?;
+    }
+    Ok(())
+}
+
+/// Mounts a file or folder at another place, where nothing can be written to it.
 fn read_only(from: &Path, at: &Path) -> io::Result<()> {
     mount_bind(from, at)?;
     mounts::set(at, libc::MOUNT_ATTR_RDONLY)
@@ -179,17 +179,6 @@ struct Layers {
 }
 
 impl Layers {
-    /// From now on in memory, at most half of it.
-    fn in_memory(&mut self) -> io::Result<()> {
-        Ok(mount(
-            "tmpfs",
-            &self.folder,
-            "tmpfs",
-            MountFlags::empty(),
-            Some(c"mode=0700"),
-        )?)
-    }
-
     /// Mounts the folder `lower` at `at`, with a layer of its own above.
     fn overlay(&mut self, lower: &Path, at: &Path) -> io::Result<()> {
         self.made += 1;

@@ -5,9 +5,7 @@ use crate::MachineError;
 use crate::sandbox::mounts::{self, unshare};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
-};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::umask;
 use rustix::thread::UnshareFlags;
 use std::collections::BTreeSet;
@@ -18,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 const READ: u32 = 4;
 const WRITE: u32 = 2;
-/// Of a folder: to pass it.
+/// To pass a folder, or to execute a file.
 const EXECUTE: u32 = 1;
 
 /// Who is to reach the files.
@@ -33,14 +31,9 @@ pub(crate) struct Reach<'a> {
 enum Content {
     /// A file or folder that the user may use, only not reach.
     Mounted(OwnedFd),
-    /// Another in place of one that the user may not use.
-    Made(Source),
-}
-
-/// Source from which a file is made.
-enum Source {
-    File(File),
-    /// The number of a character device.
+    /// A copy in place of a file that the user may not use.
+    Copied(File),
+    /// The user's own in place of the character device of this number.
     Device(u64),
 }
 
@@ -91,7 +84,7 @@ impl Reach<'_> {
             .to_path_buf())
     }
 
-    /// Each path with the outermost part of it that is closed.
+    /// Mounts the content of each path over the outermost part of it that is closed.
     fn put(&self, closed: BTreeSet<(PathBuf, PathBuf)>) -> io::Result<()> {
         let here = std::env::current_dir()?;
         let taken: io::Result<Vec<_>> = closed
@@ -110,15 +103,10 @@ impl Reach<'_> {
             }
             let tree = match content {
                 Content::Mounted(tree) => tree,
-                Content::Made(source) => self.made(source, &path)?,
+                Content::Copied(from) => aside(&path, || copy(from, &path))?,
+                Content::Device(number) => aside(&path, || self.make_device(number, &path))?,
             };
-            move_mount(
-                &tree,
-                c"",
-                CWD,
-                &path,
-                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-            )?;
+            mounts::attach(&tree, &path)?;
         }
         // It is still that below a cover.
         if covered.iter().any(|cover| here.starts_with(cover)) {
@@ -146,7 +134,7 @@ impl Reach<'_> {
         Ok(None)
     }
 
-    /// By the file's mode.
+    /// Returns true if the user has these permissions by the file's mode.
     fn may(&self, about: &Metadata, needed: u32) -> bool {
         let is_of_group = about.gid() == self.user || self.groups.contains(&about.gid());
         let shift = if about.uid() == self.user {
@@ -159,57 +147,47 @@ impl Reach<'_> {
         (about.mode() >> shift) & needed == needed
     }
 
+    /// Opens the content that is to be mounted at a path, before anything covers it.
     fn take(&self, path: &Path) -> io::Result<Content> {
         let about = path.metadata()?;
         Ok(if about.is_dir() || self.may(&about, needed(&about)) {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE
-                | OpenTreeFlags::OPEN_TREE_CLOEXEC
-                | OpenTreeFlags::AT_RECURSIVE;
-            Content::Mounted(open_tree(CWD, path, flags)?)
+            Content::Mounted(mounts::clone_tree(path)?)
         } else if about.file_type().is_char_device() {
-            Content::Made(Source::Device(about.rdev()))
+            Content::Device(about.rdev())
         } else {
-            Content::Made(Source::File(File::open(path)?))
+            Content::Copied(File::open(path)?)
         })
     }
 
-    /// A file of the user's, made in a folder that is mounted over that of `path` for the moment.
-    fn made(&self, source: Source, path: &Path) -> io::Result<OwnedFd> {
-        let folder = path.parent().unwrap_or(path);
-        mount(
-            "tmpfs",
-            folder,
-            "tmpfs",
-            MountFlags::NOSUID,
-            Some(c"mode=0755"),
-        )?;
-        match source {
-            Source::Device(number) => {
-                mknodat(
-                    CWD,
-                    path,
-                    FileType::CharacterDevice,
-                    Mode::RUSR | Mode::WUSR,
-                    number,
-                )?;
-                chown(path, Some(self.user), Some(self.user))?;
-            }
-            Source::File(mut from) => {
-                io::copy(
-                    &mut from,
-                    &mut OpenOptions::new()
-                        .write(true)
-                        .create_new(true)
-                        .mode(0o555)
-                        .open(path)?,
-                )?;
-            }
-        }
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(CWD, path, flags)?;
-        unmount(folder, UnmountFlags::DETACH)?;
-        Ok(tree)
+    /// Makes a character device of the user's.
+    fn make_device(&self, number: u64, path: &Path) -> io::Result<()> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, path, FileType::CharacterDevice, mode, number)?;
+        chown(path, Some(self.user), Some(self.user))
     }
+}
+
+/// Makes a copy that everybody can read and execute.
+fn copy(mut from: File, path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o555);
+    io::copy(&mut from, &mut options.open(path)?).map(drop)
+}
+
+/// Makes a file at `path` in a folder that is mounted over that of the path for the moment; gives it as a mount.
+fn aside(path: &Path, make: impl FnOnce() -> io::Result<()>) -> io::Result<OwnedFd> {
+    let folder = path.parent().unwrap_or(path);
+    mount(
+        "tmpfs",
+        folder,
+        "tmpfs",
+        MountFlags::NOSUID,
+        Some(c"mode=0755"),
+    )?;
+    make()?;
+    let tree = mounts::clone_tree(path)?;
+    unmount(folder, UnmountFlags::DETACH)?;
+    Ok(tree)
 }
 
 /// Returns the permissions that a user needs to use a file.
@@ -222,7 +200,7 @@ fn needed(about: &Metadata) -> u32 {
     }
 }
 
-/// Something that can be mounted on. Nothing that stands there is changed: it may be mounted already.
+/// Makes something that can be mounted on. Nothing that stands there is changed: it may be mounted already.
 fn mount_point(path: &Path, is_folder: bool) -> io::Result<()> {
     if is_folder {
         return fs::create_dir_all(path);

@@ -1,13 +1,15 @@
-//! Rights of root that a process under the watchdog keeps.
+//! Rights of root that a process under the watchdog keeps, and a seccomp filter that refuses set-user-ID and set-group-ID modes.
 
 use crate::MachineError;
 use crate::sandbox::mounts::{self, unshare};
 use crate::sandbox::reach::Reach;
-use crate::sandbox::set_id_filter::refuse_set_id;
+use libc::{
+    BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W, EPERM, S_ISGID,
+    S_ISUID, SECCOMP_FILTER_FLAG_SPEC_ALLOW, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    SECCOMP_SET_MODE_FILTER, sock_filter, sock_fprog,
+};
 use rustix::fd::OwnedFd;
-use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
 use rustix::process::geteuid;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, UnshareFlags, capabilities,
@@ -22,6 +24,7 @@ use std::{fs, io};
 /// User ids of no one: systemd gives these to services for the time that they run.
 const FIRST_USER: u32 = 61_184;
 const USERS: u32 = 65_520 - FIRST_USER;
+
 /// Without these a process of another user could not be started, observed or ended.
 const NEEDED: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
@@ -29,6 +32,7 @@ const NEEDED: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::SYS_ADMIN);
+
 /// Devices that a VMM opens.
 const DEVICES: [&str; 10] = [
     "/dev/null",
@@ -42,6 +46,7 @@ const DEVICES: [&str; 10] = [
     "/dev/vhost-vsock",
     "/dev/userfaultfd",
 ];
+
 /// Where root's daemons listen: a read-only mount does not keep anyone from connecting to a socket.
 const SOCKETS: &str = "/run";
 
@@ -91,6 +96,15 @@ pub(crate) struct RightsOfUser {
 }
 
 impl Rights {
+    /// The rights of no one, where this program may change users.
+    pub fn of_no_one(no_set_id: bool) -> Rights {
+        let user = unprivileged_user().map(|id| RightsOfUser {
+            id,
+            ..RightsOfUser::default()
+        });
+        Rights { user, no_set_id }
+    }
+
     /// Restricts this process, which has one thread, before it becomes the program.
     ///
     /// # Errors
@@ -172,12 +186,7 @@ fn write_only(trees: &[PathBuf]) -> io::Result<()> {
         .map(Path::new)
         .into_iter()
         .filter(|device| device.exists());
-    let clone = |path: &Path| {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE;
-        Ok((path.to_path_buf(), open_tree(CWD, path, flags)?))
-    };
+    let clone = |path: &Path| Ok((path.to_path_buf(), mounts::clone_tree(path)?));
     let kept: io::Result<Vec<(PathBuf, OwnedFd)>> = trees
         .iter()
         .map(PathBuf::as_path)
@@ -190,20 +199,102 @@ fn write_only(trees: &[PathBuf]) -> io::Result<()> {
         libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV,
     )?;
     if !trees.iter().any(|tree| tree.starts_with(SOCKETS)) {
-        let flags =
-            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        mount("tmpfs", SOCKETS, "tmpfs", flags, c"mode=0555")?;
+        mounts::cover(Path::new(SOCKETS))?;
     }
     for (at, tree) in kept {
-        move_mount(
-            &tree,
-            c"",
-            CWD,
-            &at,
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-        )?;
+        mounts::attach(&tree, &at)?;
     }
     Ok(())
+}
+
+/// System calls with the position of their mode argument. That of `openat2` is in memory, where a filter cannot read it.
+const MODES: [(i64, u32); 9] = [
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_open, 2),
+    (libc::SYS_openat, 3),
+    (libc::SYS_creat, 1),
+    (libc::SYS_mknod, 1),
+    (libc::SYS_mknodat, 2),
+];
+
+/// Offsets in `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+const ARGUMENTS: u32 = 16;
+/// Architecture of system calls of x86-64 (`AUDIT_ARCH_X86_64`).
+const X86_64: u32 = 0xc000_003e;
+/// Numbers from here on are those of x32.
+const X32: u32 = 0x4000_0000;
+
+/// Makes system calls of this process, and of those that it starts, fail with EPERM where they would make a file
+/// set-user-ID or set-group-ID (the kernel clears the latter only where the file's group is not the process's).
+/// Directories are included: a filter does not see the type of the file. Needs `no_new_privs`.
+///
+/// # Errors
+/// The error of the kernel.
+fn refuse_set_id() -> io::Result<()> {
+    let mut filter = set_id_filter();
+    let program = sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // Without this flag a kernel before 5.16 slows the process down against speculative store bypass.
+    let flags = SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    // SAFETY: the kernel copies the program, whose length and address these are.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const program,
+        )
+    };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The instructions of that filter.
+fn set_id_filter() -> Vec<sock_filter> {
+    let refuse = SECCOMP_RET_ERRNO | EPERM as u32;
+    let load = |at| step(BPF_LD | BPF_W | BPF_ABS, at, 0, 0);
+    let end = |with| step(BPF_RET | BPF_K, with, 0, 0);
+    let mut all = vec![
+        load(ARCHITECTURE),
+        step(BPF_JMP | BPF_JEQ | BPF_K, X86_64, 1, 0),
+        end(refuse),
+        load(NUMBER),
+        step(BPF_JMP | BPF_JGE | BPF_K, X32, 0, 1),
+        end(refuse),
+        step(BPF_JMP | BPF_JEQ | BPF_K, libc::SYS_openat2 as u32, 0, 1),
+        end(SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ];
+    for (call, mode) in MODES {
+        all.extend([
+            step(BPF_JMP | BPF_JEQ | BPF_K, call as u32, 0, 4),
+            load(ARGUMENTS + 8 * mode),
+            step(BPF_JMP | BPF_JSET | BPF_K, S_ISUID | S_ISGID, 0, 1),
+            end(refuse),
+            end(SECCOMP_RET_ALLOW),
+        ]);
+    }
+    all.push(end(SECCOMP_RET_ALLOW));
+    all
+}
+
+/// An instruction; the jumps are the numbers of instructions left out when it holds and when it does not.
+fn step(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    }
 }
 
 #[cfg(test)]
@@ -315,6 +406,7 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "x\n");
     }
+
     #[test]
     #[ignore = "needs root"]
     fn a_user_reaches_the_files_that_are_named_and_no_other() {
@@ -340,7 +432,7 @@ mod tests {
         let device = path_of("device");
         let null = fs::metadata("/dev/null").unwrap().rdev();
         rustix::fs::mknodat(
-            CWD,
+            rustix::fs::CWD,
             &device,
             rustix::fs::FileType::CharacterDevice,
             rustix::fs::Mode::from_raw_mode(0o600),

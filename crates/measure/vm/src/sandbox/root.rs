@@ -2,39 +2,13 @@
 //! with the file systems mounted on it, except those that a guest has itself.
 
 use crate::MachineError;
-use crate::sandbox::mountinfo::{Mount, mounts};
-use crate::sandbox::mounts as own;
+use crate::sandbox::mounts::{self, Mount, below, mounts};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
+use rustix::mount::{UnmountFlags, mount_bind, mount_bind_recursive, unmount};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_model::OWN;
-
-/// File systems of the host's kernel, without meaning in a guest.
-const KERNELS: &[&str] = &[
-    "autofs",
-    "binfmt_misc",
-    "bpf",
-    "cgroup",
-    "cgroup2",
-    "configfs",
-    "debugfs",
-    "devpts",
-    "devtmpfs",
-    "efivarfs",
-    "fusectl",
-    "hugetlbfs",
-    "mqueue",
-    "nsfs",
-    "proc",
-    "pstore",
-    "rpc_pipefs",
-    "securityfs",
-    "selinuxfs",
-    "sysfs",
-    "tracefs",
-];
 
 /// File systems mounted on the host's root: those that guests see, and those that they do not see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,6 +40,7 @@ pub fn root_mounts() -> Result<RootMounts, MachineError> {
     Ok(all)
 }
 
+/// The treatment of a mount in the root of a guest.
 #[derive(Debug, PartialEq, Eq)]
 enum MountUse {
     Followed,
@@ -78,14 +53,18 @@ enum MountUse {
 
 fn mount_use(at: &Path, kind: &str) -> MountUse {
     if OWN.iter().any(|own| at.starts_with(own)) {
-        MountUse::Own
-    } else if KERNELS.contains(&kind) {
-        MountUse::Kernels
-    } else if kind == "fuse" || kind.starts_with("fuse.") {
+        return MountUse::Own;
+    }
+    match kind {
+        // Of the host's kernel, without meaning in a guest.
+        "autofs" | "binfmt_misc" | "bpf" | "cgroup" | "cgroup2" | "configfs" | "debugfs"
+        | "devpts" | "devtmpfs" | "efivarfs" | "fusectl" | "hugetlbfs" | "mqueue" | "nsfs"
+        | "proc" | "pstore" | "rpc_pipefs" | "securityfs" | "selinuxfs" | "sysfs" | "tracefs" => {
+            MountUse::Kernels
+        }
         // Another user's is closed to root, and any may hang.
-        MountUse::Refused
-    } else {
-        MountUse::Followed
+        _ if kind == "fuse" || kind.starts_with("fuse.") => MountUse::Refused,
+        _ => MountUse::Followed,
     }
 }
 
@@ -107,39 +86,28 @@ pub(crate) fn put_at(at: &Path) -> Result<(), MachineError> {
     let failed = |source: io::Error| MachineError::NoRoot { source };
     let found = root_mounts()?;
     mount_bind_recursive("/", at).map_err(|e| failed(e.into()))?;
-    own::set(at, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV).map_err(failed)?;
-    let below = |path: &Path| at.join(path.strip_prefix("/").unwrap_or(path));
-    let refused = found
-        .refused
-        .iter()
-        .map(|(path, _)| path)
+    mounts::set(at, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV).map_err(failed)?;
+    let refused = found.refused.iter().map(|(path, _)| path);
+    let gone: Vec<PathBuf> = refused
         .chain(&found.kernels)
-        .map(PathBuf::as_path);
-    for path in OWN.iter().map(Path::new).chain(refused) {
-        while unmount(below(path), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {}
+        .map(|path| below(at, path))
+        .collect();
+    let own = OWN.map(|path| below(at, Path::new(path)));
+    for path in own.iter().chain(&gone) {
+        while unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {}
     }
     // In a user namespace the kernel keeps mounts together: what cannot be taken off is covered.
     let left = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
     let left: Vec<PathBuf> = mounts(&left).into_iter().map(|mount| mount.at).collect();
-    let gone = found
-        .refused
-        .iter()
-        .map(|(path, _)| path)
-        .chain(&found.kernels);
-    for path in gone
-        .map(|path| below(path))
-        .filter(|path| left.contains(path))
-    {
-        cover(&path)
-            .map_err(|e| MachineError::system(format!("covering {}", path.display()), e))?;
+    for path in gone.iter().filter(|path| left.contains(path)) {
+        cover(path).map_err(|e| MachineError::system(format!("covering {}", path.display()), e))?;
     }
     Ok(())
 }
 
 /// Nothing is to be seen there.
 fn cover(at: &Path) -> io::Result<()> {
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    match mount("tmpfs", at, "tmpfs", flags, Some(c"mode=0555")) {
+    match mounts::cover(at) {
         // A file is covered by a file.
         Err(Errno::NOTDIR) => Ok(mount_bind("/dev/null", at)?),
         // Its mount point was removed: nobody gets there.

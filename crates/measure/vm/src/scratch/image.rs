@@ -83,7 +83,7 @@ impl Scratch {
         else {
             return Ok(());
         };
-        if image.exists() && self.kind() == Some(DiskKind::Data) {
+        if image.exists() && self.needs.disk == Some(DiskKind::Data) {
             return Ok(());
         }
         let partial = image.with_extension("partial");

@@ -88,13 +88,9 @@ impl Needs {
         };
         let boot = if self.guest { BOOT_MIB } else { 0 };
         let files = if self.files { self.image_mib() } else { 0 };
-        let guest = boot.saturating_add(files);
         let tree = self.tree_room().0.div_ceil(1 << 20);
-        self.files_mib()
-            .saturating_add(disk)
-            .saturating_add(guest)
-            .saturating_add(tree)
-            .saturating_add(self.images_mib)
+        let all = [self.files_mib(), disk, boot, files, tree, self.images_mib];
+        all.into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -174,11 +170,6 @@ impl Scratch {
     /// The file behind the measured disk, where one is needed. Written data is natively read as it is.
     pub fn disk(&self) -> Option<PathBuf> {
         self.needs.disk.map(|_| self.folder.join("disk.raw"))
-    }
-
-    /// Returns the kind of the measured disk; `None` where none is needed.
-    fn kind(&self) -> Option<DiskKind> {
-        self.needs.disk
     }
 
     /// Returns true if the measured disk is discarded with its guest.

@@ -1,9 +1,8 @@
 //! Changed settings of a disk in the XML of its domain, the rest of which stays as it is, letter by letter.
 
-use super::definition::{Twin, choose};
-use super::diff::unified_diff;
-use super::domain_disk::{Disk, disks, limit_of};
-use super::xml::{child, domain, text_of};
+use super::choose;
+use super::domain::disks;
+use super::domain_xml::{Disk, child, domain, limit_of, text_of};
 use roxmltree::{Document, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -29,74 +28,32 @@ pub fn edit_domain(
     let document = Document::parse(xml).ok()?;
     let domain = domain(&document).ok()?;
     let devices = child(domain, "devices")?;
-    let all = disks(devices, &mut Twin::default());
+    let (all, _) = disks(devices);
     let disk = choose(&all, Some(disk), Disk::name).ok()?;
+    let is_scsi = disk.bus() == "scsi" && changed.get("bus").is_none_or(|bus| bus == "virtio-scsi");
+    let place = Place {
+        domain,
+        devices,
+        disk,
+        is_scsi,
+        controller: disk.virtio_controller(devices).filter(|_| is_scsi),
+    };
     let mut edits = Edits {
         xml,
         all: Vec::new(),
     };
-    let mut left_out = Vec::new();
-    let (mut attributes, mut of_controller) = (Vec::new(), Vec::new());
-    let is_scsi = disk.bus() == "scsi" && changed.get("bus").is_none_or(|bus| bus == "virtio-scsi");
-    let controller = disk.virtio_controller(devices).filter(|_| is_scsi);
-    for (key, value) in changed {
-        let setting = Setting::of(key);
-        let form = setting.libvirt(value);
-        let is_of_controller = is_scsi && matches!(form, Libvirt::DriverOrController(_));
-        // libvirt has no attribute for them at a controller.
-        let is_elsewhere =
-            is_scsi && !is_of_controller && matches!(setting.part, SettingPart::Device(_));
-        match key.as_str() {
-            _ if is_of_controller && controller.is_none() => {
-                left_out.push(format!("{key}={value}"))
-            }
-            "iothread" if value == "on" => {
-                let number = edits.iothread(domain);
-                if is_scsi {
-                    &mut of_controller
-                } else {
-                    &mut attributes
-                }
-                .push(("iothread", number));
-            }
-            "bus" if value == "virtio-blk" => edits.bus(disk, devices),
-            _ if form == Libvirt::MetadataCache => edits.metadata_cache(disk, value),
-            _ if setting.part == SettingPart::Throttle && value == "0" => {}
-            _ => match form
-                .driver_attribute()
-                .filter(|_| setting.part != SettingPart::Iothread)
-            {
-                Some(name) if is_of_controller => of_controller.push((name, value.clone())),
-                Some(name) if !is_elsewhere => attributes.push((name, value.clone())),
-                _ => left_out.push(format!("{key}={value}")),
-            },
-        }
-    }
+    let mut attributes = edits.settings(&place, changed);
     if disk.bus() == "scsi" && !is_scsi {
-        // What its controller had, the disk was measured with, too.
-        let driver = disk
-            .virtio_controller(devices)
-            .and_then(|controller| child(controller, "driver"));
-        let of_controller = Setting::all().filter_map(|setting| match setting.libvirt {
-            Libvirt::DriverOrController(name) => Some(name),
-            _ => None,
-        });
-        for name in of_controller {
-            let value = driver.and_then(|driver| driver.attribute(name));
-            let is_changed = attributes.iter().any(|(known, _)| *known == name);
-            attributes.extend(
-                value
-                    .filter(|_| !is_changed)
-                    .map(|value| (name, value.to_owned())),
-            );
-        }
+        add_attributes_of_controller(disk, devices, &mut attributes.of_disk);
     }
-    if let Some(limits) = child(disk.node(), "iotune") {
+    if let Some(limits) = child(disk.0, "iotune") {
         edits.limits(limits, changed);
     }
-    edits.driver(disk, &attributes);
-    if let Some(controller) = controller {
-        edits.controller(controller, &of_controller);
+    if disk.0.children().any(|node| node.is_element()) {
+        edits.driver(disk.0, " name='qemu' type='raw'", &attributes.of_disk);
+    }
+    if let Some(controller) = place.controller {
+        edits.driver(controller, "", &attributes.of_controller);
     }
     let xml_after = edits.apply()?;
     // What cannot be read again is no help to anybody.
@@ -104,8 +61,46 @@ pub fn edit_domain(
     Some(DomainEdit {
         diff: unified_diff(xml, &xml_after),
         xml: xml_after,
-        left_out,
+        left_out: attributes.left_out,
     })
+}
+
+/// The disk that is changed, with what belongs to it.
+struct Place<'a> {
+    domain: Node<'a, 'a>,
+    devices: Node<'a, 'a>,
+    disk: &'a Disk<'a>,
+    /// True if it is behind a controller of SCSI, and stays there.
+    is_scsi: bool,
+    /// That controller, where it is of virtio.
+    controller: Option<Node<'a, 'a>>,
+}
+
+/// Attributes of `<driver>` with their values, and the settings that have none.
+#[derive(Default)]
+struct Attributes {
+    of_disk: Vec<(&'static str, String)>,
+    of_controller: Vec<(&'static str, String)>,
+    left_out: Vec<String>,
+}
+
+/// Adds what the controller of a disk had that becomes one of virtio-blk: with it the disk was measured, too.
+fn add_attributes_of_controller(
+    disk: &Disk<'_>,
+    devices: Node<'_, '_>,
+    attributes: &mut Vec<(&'static str, String)>,
+) {
+    let controller = disk.virtio_controller(devices);
+    let driver = controller.and_then(|controller| child(controller, "driver"));
+    for setting in Setting::all() {
+        let Libvirt::DriverOrController(name) = setting.libvirt else {
+            continue;
+        };
+        let value = driver.and_then(|driver| driver.attribute(name));
+        if attributes.iter().all(|(known, _)| *known != name) {
+            attributes.extend(value.map(|value| (name, value.to_owned())));
+        }
+    }
 }
 
 /// Parts of a text and what stands in their place.
@@ -119,40 +114,73 @@ impl Edits<'_> {
         self.all.push((at..at, text));
     }
 
+    /// Changes what is no attribute of a `<driver>`; gives the attributes that are to be.
+    fn settings(&mut self, place: &Place<'_>, changed: &BTreeMap<String, String>) -> Attributes {
+        let mut all = Attributes::default();
+        let is_scsi = place.is_scsi;
+        for (key, value) in changed {
+            let setting = Setting::of(key);
+            let form = setting.libvirt(value);
+            let is_of_controller = is_scsi && matches!(form, Libvirt::DriverOrController(_));
+            // libvirt has no attribute for them at a controller.
+            let is_elsewhere =
+                is_scsi && !is_of_controller && matches!(setting.part, SettingPart::Device(_));
+            let name = form
+                .driver_attribute()
+                .filter(|_| setting.part != SettingPart::Iothread);
+            match key.as_str() {
+                _ if is_of_controller && place.controller.is_none() => {
+                    all.left_out.push(format!("{key}={value}"));
+                }
+                "iothread" if value == "on" => {
+                    let attributes = if is_scsi {
+                        &mut all.of_controller
+                    } else {
+                        &mut all.of_disk
+                    };
+                    attributes.push(("iothread", self.iothread(place.domain)));
+                }
+                "bus" if value == "virtio-blk" => self.bus(place.disk, place.devices),
+                _ if form == Libvirt::MetadataCache => self.metadata_cache(place.disk, value),
+                _ if setting.part == SettingPart::Throttle && value == "0" => {}
+                _ => match name {
+                    Some(name) if is_of_controller => {
+                        all.of_controller.push((name, value.clone()));
+                    }
+                    Some(name) if !is_elsewhere => all.of_disk.push((name, value.clone())),
+                    _ => all.left_out.push(format!("{key}={value}")),
+                },
+            }
+        }
+        all
+    }
+
     /// Removes an element with the blanks before it.
     fn remove(&mut self, node: Node<'_, '_>) {
         let Range { start, end } = node.range();
-        let before = self.xml[..start]
-            .trim_end_matches([' ', '\t', '\n', '\r'])
-            .len();
-        self.all.push((before..end, String::new()));
+        let blanks = self.indent(node).len();
+        self.all.push((start - blanks..end, String::new()));
     }
 
     /// Removes the limits that are 0 now, each with its burst; the element where none is left.
     fn limits(&mut self, limits: Node<'_, '_>, changed: &BTreeMap<String, String>) {
         let rate = |limit: &Node<'_, '_>| {
             let name = limit_of(limit.tag_name().name())?;
-            Some(
-                name.trim_end_matches("-length")
-                    .trim_end_matches("-max")
-                    .to_owned(),
-            )
-            .filter(|name| name != "iops-size")
+            let rate = name.trim_end_matches("-length").trim_end_matches("-max");
+            (rate != "iops-size").then(|| format!("throttling.{rate}"))
         };
         let is_removed = |limit: &Node<'_, '_>| {
-            rate(limit).is_some_and(|rate| {
-                changed
-                    .get(&format!("throttling.{rate}"))
-                    .is_some_and(|value| value == "0")
-            })
+            let value = rate(limit).and_then(|rate| changed.get(&rate));
+            value.is_some_and(|value| value == "0")
         };
         let (removed, kept): (Vec<_>, Vec<_>) = limits
             .children()
-            .filter(|l| rate(l).is_some())
+            .filter(|limit| rate(limit).is_some())
             .partition(is_removed);
-        match kept.is_empty() && !removed.is_empty() {
-            true => self.remove(limits),
-            false => removed.into_iter().for_each(|limit| self.remove(limit)),
+        if kept.is_empty() && !removed.is_empty() {
+            self.remove(limits);
+        } else {
+            removed.into_iter().for_each(|limit| self.remove(limit));
         }
     }
 
@@ -201,7 +229,7 @@ impl Edits<'_> {
 
     /// The disk becomes one of virtio-blk.
     fn bus(&mut self, disk: &Disk<'_>, devices: Node<'_, '_>) {
-        let Some(target) = child(disk.node(), "target") else {
+        let Some(target) = child(disk.0, "target") else {
             return;
         };
         // Also those of CD-ROM drives and of disks that are not tuned.
@@ -215,7 +243,7 @@ impl Edits<'_> {
         self.attribute(target, "dev", &free.unwrap_or_else(|| "vda".to_owned()));
         self.attribute(target, "bus", "virtio");
         // Of its former bus.
-        child(disk.node(), "address")
+        child(disk.0, "address")
             .into_iter()
             .for_each(|address| self.remove(address));
     }
@@ -236,69 +264,47 @@ impl Edits<'_> {
         } else if let Some(own) = own {
             self.all.push((own.range(), text));
         } else {
-            let range = driver.range();
-            match self.xml[range.clone()].ends_with("/>") {
-                true => self
-                    .all
-                    .push((range.end - 2..range.end, format!(">{text}</driver>"))),
-                false => self.insert(range.end - "</driver>".len(), text),
+            self.append(driver, &text);
+        }
+    }
+
+    /// Sets attributes of the `<driver>` of a disk or controller, which is added with `begin` where there is none.
+    fn driver(&mut self, owner: Node<'_, '_>, begin: &str, attributes: &[(&str, String)]) {
+        if attributes.is_empty() {
+            return;
+        }
+        if let Some(driver) = child(owner, "driver") {
+            for (name, value) in attributes {
+                self.attribute(driver, name, value);
             }
-        }
-    }
-
-    /// Attributes of the disk's `<driver>`, which is added where there is none.
-    fn driver(&mut self, disk: &Disk<'_>, attributes: &[(&str, String)]) {
-        if attributes.is_empty() {
-            return;
-        }
-        if let Some(driver) = disk.driver() {
-            attributes
-                .iter()
-                .for_each(|(name, value)| self.attribute(driver, name, value));
-        } else if let Some(first) = disk.node().children().find(Node::is_element) {
-            let all: String = attributes
-                .iter()
-                .map(|(name, value)| format!(" {name}='{}'", escaped(value)))
-                .collect();
-            let indent = self.indent(first);
-            self.insert(
-                first.range().start,
-                format!("<driver name='qemu' type='raw'{all}/>{indent}"),
-            );
-        }
-    }
-
-    /// Attributes of the `<driver>` of a disk's controller, which is added where there is none.
-    fn controller(&mut self, controller: Node<'_, '_>, attributes: &[(&str, String)]) {
-        if attributes.is_empty() {
-            return;
-        }
-        if let Some(driver) = child(controller, "driver") {
-            attributes
-                .iter()
-                .for_each(|(name, value)| self.attribute(driver, name, value));
             return;
         }
         let all: String = attributes
             .iter()
             .map(|(name, value)| format!(" {name}='{}'", escaped(value)))
             .collect();
-        let range = controller.range();
-        match controller.children().find(Node::is_element) {
+        let text = format!("<driver{begin}{all}/>");
+        match owner.children().find(Node::is_element) {
             Some(first) => {
                 let indent = self.indent(first);
-                self.insert(first.range().start, format!("<driver{all}/>{indent}"));
+                self.insert(first.range().start, format!("{text}{indent}"));
             }
-            None if self.xml[range.clone()].ends_with("/>") => {
-                self.all.push((
-                    range.end - 2..range.end,
-                    format!("><driver{all}/></controller>"),
-                ));
-            }
-            None => self.insert(range.end - "</controller>".len(), format!("<driver{all}/>")),
+            None => self.append(owner, &text),
         }
     }
 
+    /// Adds an element at the end of another.
+    fn append(&mut self, owner: Node<'_, '_>, text: &str) {
+        let end = owner.range().end;
+        let tag = format!("</{}>", owner.tag_name().name());
+        if self.xml[owner.range()].ends_with("/>") {
+            self.all.push((end - 2..end, format!(">{text}{tag}")));
+        } else {
+            self.insert(end - tag.len(), text.to_owned());
+        }
+    }
+
+    /// Sets an attribute of an element.
     fn attribute(&mut self, node: Node<'_, '_>, name: &str, value: &str) {
         match node.attribute_node(name) {
             Some(own) => self.all.push((own.range_value(), escaped(value))),
@@ -339,6 +345,69 @@ fn escaped(value: &str) -> String {
     ]
     .iter()
     .fold(value.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Lines around a change in a diff.
+const CONTEXT: usize = 3;
+/// Longer texts are shown as replaced as a whole.
+const MAX_LINES: usize = 2000;
+
+/// Returns the output of `diff -u`, in one hunk; empty where nothing differs.
+pub(super) fn unified_diff(before: &str, after: &str) -> String {
+    let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let is_same = |(a, b): &(&&str, &&str)| a == b;
+    let head = a.iter().zip(&b).take_while(is_same).count();
+    let (rest_a, rest_b) = (a[head..].iter().rev(), b[head..].iter().rev());
+    let tail = rest_a.zip(rest_b).take_while(is_same).count();
+    let (middle_a, middle_b) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
+    if middle_a.is_empty() && middle_b.is_empty() {
+        return String::new();
+    }
+    let (first, last) = (head.min(CONTEXT), tail.min(CONTEXT));
+    let unchanged =
+        |lines: &[&str]| -> Vec<String> { lines.iter().map(|line| format!(" {line}")).collect() };
+    let mut lines = unchanged(&a[head - first..head]);
+    lines.extend(changes(middle_a, middle_b));
+    lines.extend(unchanged(&a[a.len() - tail..][..last]));
+    let begin = head - first + 1;
+    let (before, after) = (first + middle_a.len() + last, first + middle_b.len() + last);
+    let head =
+        format!("--- domain.xml\n+++ domain.xml\n@@ -{begin},{before} +{begin},{after} @@\n");
+    head + &lines.join("\n") + "\n"
+}
+
+/// The lines of both, those in common once.
+fn changes(a: &[&str], b: &[&str]) -> Vec<String> {
+    let removed = |line: &&str| format!("-{line}");
+    let added = |line: &&str| format!("+{line}");
+    if a.len() > MAX_LINES || b.len() > MAX_LINES {
+        return a.iter().map(removed).chain(b.iter().map(added)).collect();
+    }
+    // The longest common subsequence of the rest, from each pair of lines on.
+    let mut length = vec![vec![0_u16; b.len() + 1]; a.len() + 1];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            length[i][j] = if a[i] == b[j] {
+                length[i + 1][j + 1] + 1
+            } else {
+                length[i + 1][j].max(length[i][j + 1])
+            };
+        }
+    }
+    let (mut i, mut j, mut lines) = (0, 0, Vec::new());
+    while i < a.len() || j < b.len() {
+        if i < a.len() && j < b.len() && a[i] == b[j] {
+            lines.push(format!(" {}", a[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if j == b.len() || (i < a.len() && length[i + 1][j] >= length[i][j + 1]) {
+            lines.push(removed(&a[i]));
+            i += 1;
+        } else {
+            lines.push(added(&b[j]));
+            j += 1;
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -574,6 +643,30 @@ mod tests {
             // No XML has a control character.
             let edit = edit_domain(DOMAIN, "sda", &settings(&[(&key, &value)]));
             prop_assert!(edit.map_or(value.contains(|c: char| c != ' ' && !c.is_alphanumeric()), |edit| Document::parse(&edit.xml).is_ok()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_diff_makes_one_text_of_the_other(a in "([ab]\n){0,12}", b in "([ab]\n){0,12}") {
+            let diff = unified_diff(&a, &b);
+            let begin = diff.split("@@ -").nth(1).map_or(0, |rest| rest.split(',').next().unwrap().parse::<usize>().unwrap() - 1);
+            let mut made: Vec<&str> = a.lines().take(begin).collect();
+            let mut passed = begin;
+            for line in diff.lines().skip(3) {
+                if let Some(added) = line.strip_prefix('+') {
+                    made.push(added);
+                } else {
+                    let old = a.lines().nth(passed).unwrap();
+                    prop_assert_eq!(&line[1..], old);
+                    passed += 1;
+                    if line.starts_with(' ') {
+                        made.push(old);
+                    }
+                }
+            }
+            made.extend(a.lines().skip(passed));
+            prop_assert_eq!(made, b.lines().collect::<Vec<_>>());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Settings in the header of a disk image. Format: `docs/interop/qcow2.txt` of QEMU.
 
-use super::definition::{Twin, TwinDisk};
+use super::{BACKING, Twin, TwinDisk};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -36,8 +36,11 @@ pub(super) struct Qcow2 {
     pub cluster_size: u64,
     /// The guest's disk, bytes.
     pub size: u64,
+    /// True if entries of its L2 tables have subclusters.
     pub extended_l2: bool,
+    /// True if refcounts are written late.
     pub lazy_refcounts: bool,
+    /// True if another image lies behind it.
     pub has_backing: bool,
 }
 
@@ -76,9 +79,7 @@ pub(super) fn add(twin: &mut Twin) {
     let name = path.display();
     if let Some(header) = twin.disk.is_format_probed.then_some(image.as_ref()) {
         match header.map(|(_, header)| format_of(header)) {
-            Ok("raw") => {}
-            Ok("qcow2") => twin.disk.set("format", "qcow2"),
-            Ok(other) => twin.lacks(format!("image format {other}: raw in its place")),
+            Ok(format) => twin.set_format(format),
             Err(_) => twin.lacks(format!("image format of {name}, unknown: raw in its place")),
         }
     }
@@ -92,7 +93,7 @@ pub(super) fn add(twin: &mut Twin) {
             twin.disk.size = Some(image.size);
             made(&mut twin.disk, &image);
             if image.has_backing {
-                twin.lacks("backing image: the scratch image has none");
+                twin.lacks(BACKING);
             }
         }
         Ok((bytes, _)) => {

@@ -1,31 +1,16 @@
 //! Sources of a test guest that people give: a VM's name, a file, a command line.
 
-use super::definition::Twin;
-use super::error::TwinError;
-use super::xml::without_secrets;
-use super::{command_line, domain_xml, image};
+use super::command_line::{Line, last_start, words};
+use super::domain_xml::without_secrets;
+use super::{Twin, TwinError, command_line, domain, edit_domain, image};
+use crate::FindError;
 use crate::vm::Vm;
 use crate::vmm::qemu::arguments::path_of;
 use crate::vmm::qemu::libvirt::{domain_xml as stored, domain_xml_of};
-use crate::{FindError, MachineError};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Manager, VmSettings};
 
-/// Programs that decide on which CPUs, with which priority or within which limits QEMU runs.
-const WRAPPERS: [&str; 9] = [
-    "cgexec",
-    "chrt",
-    "ionice",
-    "nice",
-    "numactl",
-    "prlimit",
-    "schedtool",
-    "systemd-run",
-    "taskset",
-];
-/// Those that change nothing of its speed.
-const SILENT_WRAPPERS: [&str; 6] = ["env", "exec", "nohup", "setsid", "sudo", "time"];
 /// A longer file is no domain.
 const MAX_XML: u64 = 4 << 20;
 
@@ -35,7 +20,7 @@ const MAX_XML: u64 = 4 << 20;
 /// # Errors
 /// [`TwinError`] where there is no such VM, file or disk, or it is not of x86.
 pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
-    let mut twin = if let Some(line) = Line::of(like)? {
+    let mut twin = if let Some(line) = Line::find(like)? {
         line.twin(disk)?
     } else if Path::new(like).is_file() {
         let text = text_of(Path::new(like))?;
@@ -47,11 +32,11 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
         let line = if is_xml {
             None
         } else {
-            Line::of(&last_start(&text))?
+            Line::find(&last_start(&text))?
         };
         let mut twin = match line {
             Some(line) => line.twin(disk)?,
-            None => domain_xml::read(&text, disk)?,
+            None => domain::read(&text, disk)?,
         };
         twin.source += &format!(" of {like}");
         twin
@@ -62,100 +47,6 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     image::add(&mut twin);
     twin.domain_xml = twin.domain_xml.take().map(|xml| without_secrets(&xml));
     Ok(twin)
-}
-
-/// A QEMU command line as people have it.
-pub(crate) struct Line {
-    /// The words from QEMU's program on.
-    pub words: Vec<String>,
-    /// Programs before it that decide where and how QEMU runs.
-    pub wrappers: Vec<String>,
-}
-
-impl Line {
-    /// Reads a line; `None` for any other.
-    pub fn of(text: &str) -> Result<Option<Line>, TwinError> {
-        let mut wrappers = words(text)?;
-        let is_wrapper = |word: &String| {
-            let name = command_line::file_name(word);
-            WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name) || is_assignment(word)
-        };
-        let begin = wrappers
-            .iter()
-            .position(|word| command_line::is_program(word));
-        let Some(begin) = begin.filter(|at| *at == 0 || wrappers.first().is_some_and(is_wrapper))
-        else {
-            return Ok(None);
-        };
-        let words = wrappers.split_off(begin);
-        if words.len() < 2 {
-            return Ok(None);
-        }
-        match words.iter().find_map(|word| variable(word)) {
-            Some(name) => Err(TwinError::Variable(name.to_owned())),
-            None => Ok(Some(Line { words, wrappers })),
-        }
-    }
-
-    fn twin(&self, disk: Option<&str>) -> Result<Twin, TwinError> {
-        let mut twin = command_line::read(&self.words, disk)?;
-        for name in self.deciding_wrappers() {
-            twin.lacks(format!("{name} before QEMU"));
-        }
-        Ok(twin)
-    }
-
-    /// The programs before QEMU that decide where and how it runs.
-    pub fn deciding_wrappers(&self) -> impl Iterator<Item = &str> {
-        let names = self
-            .wrappers
-            .iter()
-            .map(|word| command_line::file_name(word));
-        names.filter(|name| WRAPPERS.contains(name))
-    }
-}
-
-/// Returns true for `NAME=VALUE`, which sets a variable of QEMU's environment.
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    })
-}
-
-/// The variable of a shell that a word has.
-fn variable(word: &str) -> Option<&str> {
-    let (at, _) = word.match_indices('$').find(|(at, _)| {
-        let next = word[at + 1..].bytes().next();
-        next.is_some_and(|b| b.is_ascii_alphabetic() || b"_{(".contains(&b))
-    })?;
-    let name = &word[at + 1..];
-    let is_end = |c: char| !c.is_ascii_alphanumeric() && !"_{(".contains(c);
-    let end = name.find(is_end).unwrap_or(name.len());
-    Some(&word[at..at + 1 + end])
-}
-
-/// The command line in a file: without lines of comment; of libvirt's log of a domain the last.
-pub(crate) fn last_start(text: &str) -> String {
-    let started = text.rsplit_once(": starting up libvirt version");
-    let of_start = |(_, rest): (&str, &'_ str)| {
-        rest.split_once('\n')
-            .map_or("", |(_, rest)| rest)
-            .to_owned()
-    };
-    let Some(log) = started.map(of_start) else {
-        let lines = text
-            .lines()
-            .filter(|line| !line.trim_start().starts_with('#'));
-        return lines.map(|line| format!("{line}\n")).collect();
-    };
-    let mut lines = String::new();
-    for line in log.lines() {
-        lines += &format!("{line}\n");
-        if !line.ends_with('\\') {
-            break;
-        }
-    }
-    lines
 }
 
 /// Root executes no QEMU that a file or another user's process names, where other users can change it.
@@ -173,6 +64,7 @@ fn keep_trusted_program(twin: &mut Twin) {
     }
 }
 
+/// The text of a file, up to a size that no domain has.
 fn text_of(path: &Path) -> Result<String, TwinError> {
     let failed = |source| TwinError::File {
         file: path.to_path_buf(),
@@ -191,18 +83,12 @@ fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
         Ok(vm) => vm,
         Err(found @ (FindError::NoVms | FindError::Unknown { .. })) => {
             return match stored(name) {
-                Ok(xml) => domain_xml::read(&xml, disk),
-                Err(libvirt) => {
-                    let libvirt = match libvirt {
-                        MachineError::Monitor(why) => why,
-                        other => other.to_string(),
-                    };
-                    Err(TwinError::NoVm {
-                        name: name.to_owned(),
-                        found,
-                        libvirt,
-                    })
-                }
+                Ok(xml) => domain::read(&xml, disk),
+                Err(libvirt) => Err(TwinError::NoVm {
+                    name: name.to_owned(),
+                    found,
+                    libvirt: libvirt.monitor_reason(),
+                }),
             };
         }
         Err(other) => return Err(TwinError::Find(other)),
@@ -210,6 +96,7 @@ fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     of_running(&vm, disk)
 }
 
+/// The twin of a running VM, by its domain where libvirt manages it, else by what it was started with.
 fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
     let pid = vm.pid();
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -218,26 +105,11 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
         .map(|argument| String::from_utf8_lossy(argument).into_owned())
         .collect();
     let managed = vm.managed();
-    let is_libvirt = managed
+    let of_libvirt = managed
         .as_ref()
-        .is_some_and(|managed| managed.manager == Manager::Libvirt);
-    let domain = managed
-        .as_ref()
-        .filter(|_| is_libvirt)
-        .and_then(|managed| domain_xml_of(pid, managed).ok());
-    let mut twin = match &domain {
-        // What QEMU was started with has the CPU and the machine as a whole; the domain its limits and its disks' names.
-        Some((running, stored)) => {
-            let mut twin = domain_xml::read(running, disk)?;
-            if let Ok(started) = command_line::read(&arguments, None) {
-                twin.machine_type = started.machine_type.or(twin.machine_type);
-                twin.cpu_model = started.cpu_model.or(twin.cpu_model);
-                twin.not_twinned
-                    .retain(|line| !line.starts_with("CPU model host-model"));
-            }
-            twin.domain_xml = Some(stored.clone());
-            twin
-        }
+        .filter(|managed| managed.manager == Manager::Libvirt);
+    let mut twin = match of_libvirt.and_then(|managed| domain_xml_of(pid, managed).ok()) {
+        Some((running, stored)) => of_domain(&running, stored, &arguments, disk)?,
         None => {
             let mut twin = command_line::read(&arguments, disk)?;
             add_live(&mut twin, &vm.settings(false));
@@ -269,6 +141,25 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
         .map(|accelerator| accelerator == vmtax_model::Accelerator::Kvm)
         .or(twin.is_kvm);
     twin.disk.file = twin.disk.file.take().map(|file| seen_from_here(pid, &file));
+    Ok(twin)
+}
+
+/// The twin of a running domain. What QEMU was started with has the CPU and the machine as a whole; the domain its limits and its
+/// disks' names.
+fn of_domain(
+    running: &str,
+    stored: String,
+    arguments: &[String],
+    disk: Option<&str>,
+) -> Result<Twin, TwinError> {
+    let mut twin = domain::read(running, disk)?;
+    if let Ok(started) = command_line::read(arguments, None) {
+        twin.machine_type = started.machine_type.or(twin.machine_type);
+        twin.cpu_model = started.cpu_model.or(twin.cpu_model);
+        twin.not_twinned
+            .retain(|line| !line.starts_with("CPU model host-model"));
+    }
+    twin.domain_xml = Some(stored);
     Ok(twin)
 }
 
@@ -321,95 +212,28 @@ fn add_live(twin: &mut Twin, settings: &VmSettings) {
     }
 }
 
-/// The words of a line as a shell has them: quotes, and backslashes before any character; also before the end of a line.
-pub(super) fn words(line: &str) -> Result<Vec<String>, TwinError> {
-    let (mut all, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
-    let mut letters = line.chars();
-    let mut quote = None;
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(open), letter) if letter == open => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            (None | Some('"'), '\\') => match letters.next() {
-                Some('\n') => {}
-                // Between double quotes it stands for itself before most.
-                Some(next) if quote.is_some() && !matches!(next, '"' | '\\' | '$' | '`') => {
-                    word.get_or_insert_default().extend(['\\', next]);
-                }
-                Some(next) => word.get_or_insert_default().push(next),
-                None => {}
-            },
-            (None, blank) if blank.is_whitespace() => all.extend(word.take()),
-            (_, letter) => word.get_or_insert_default().push(letter),
-        }
+/// Reads a text as the command line and as the XML of a VM, for fuzzing: returns the number of a disk's settings.
+pub fn read_twin(text: &str) -> usize {
+    let settings_count = |twin: Result<Twin, TwinError>| twin.map_or(0, |twin| twin.disk.set.len());
+    let edited = edit_domain(
+        text,
+        "vda",
+        &[("cache".to_owned(), "none".to_owned())].into(),
+    );
+    if let Some(edit) = &edited {
+        assert!(
+            roxmltree::Document::parse(&edit.xml).is_ok(),
+            "an edit broke {text}"
+        );
     }
-    if quote.is_some() {
-        return Err(TwinError::Quote);
-    }
-    all.extend(word);
-    Ok(all)
+    settings_count(domain::read(text, None))
+        + settings_count(command_line::read(&words(text).unwrap_or_default(), None))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use vmtax_model::shell_line;
-
-    #[test]
-    fn a_line_is_read_as_a_shell_reads_it() {
-        let read =
-            words("qemu  -m 1G \\\n -append 'a b' -device '{\"a\": 1}' \"x\\\"y\\n\" ''").unwrap();
-        assert_eq!(
-            read,
-            [
-                "qemu",
-                "-m",
-                "1G",
-                "-append",
-                "a b",
-                "-device",
-                "{\"a\": 1}",
-                "x\"y\\n",
-                ""
-            ]
-        );
-        assert!(matches!(words("qemu 'x"), Err(TwinError::Quote)));
-    }
-
-    fn read_line(text: &str) -> Result<Twin, TwinError> {
-        Line::of(text).and_then(|line| line.unwrap().twin(None))
-    }
-
-    #[test]
-    fn what_stands_before_qemu_is_named_where_it_decides_how_it_runs() {
-        let line = "exec env A=b /usr/bin/taskset -c 4,5 chrt -f 50 qemu-system-x86_64 -m 1G -drive file=/a,if=virtio,format=raw";
-        let twin = read_line(line).unwrap();
-        assert_eq!(twin.memory_mib, 1024);
-        let of_wrappers: Vec<&str> = twin
-            .not_twinned
-            .iter()
-            .filter_map(|line| line.strip_suffix(" before QEMU"))
-            .collect();
-        assert_eq!(of_wrappers, ["taskset", "chrt"]);
-        assert!(Line::of("web01 kvm").unwrap().is_none());
-    }
-
-    #[test]
-    fn a_variable_without_its_value_is_named() {
-        let refused = |word: &str| {
-            let line = format!("qemu-system-x86_64 -m {word} -drive file=/a,if=virtio");
-            read_line(&line).unwrap_err().to_string()
-        };
-        assert!(refused("$MEMORY").contains("has $MEMORY,"));
-        assert!(
-            refused("${M}G").contains("has ${M,") && refused("$(free)").contains("has $(free,")
-        );
-        assert!(read_line("qemu-system-x86_64 -append cost=5$ -drive file=/a,if=virtio").is_ok());
-    }
 
     #[test]
     fn a_command_line_is_read_from_a_file_and_from_libvirts_log() {
@@ -463,11 +287,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn what_a_shell_would_print_is_read_as_it_was(all in proptest::collection::vec("[ -~]{0,10}", 1..6)) {
-            prop_assert_eq!(words(&shell_line(&all)).unwrap(), all);
-        }
-
         #[test]
         fn any_text_is_survived(text in ".{0,80}") {
             let _ = crate::read_twin(&text);

@@ -1,7 +1,6 @@
 //! Antipatterns of guest kernels, and their fixes.
 
-use crate::guest::{Guest, accelerators};
-use crate::ticks;
+use crate::guest::{Guest, accelerators, percentile, summary};
 use vmtax_model::Antipattern;
 use vmtax_vm::micro_guest::{Failure, Order, qemu};
 
@@ -29,7 +28,7 @@ fn measure(guest: &mut Guest, accelerator: &str) {
             Ok(()) => {
                 let ticks = guest.mailbox().antipattern(antipattern, fixed).unwrap();
                 assert_eq!(ticks.len(), count(antipattern) as usize);
-                println!("{name:36} {}", ticks::summary(&ticks));
+                println!("{name:36} {}", summary(&ticks));
             }
             Err(Failure::NoX2apic) => println!("{name:36} {}", Failure::NoX2apic),
             Err(failure) => panic!("{accelerator}: {name}: {failure}"),
@@ -49,7 +48,7 @@ fn ratio(guest: &mut Guest, antipattern: Antipattern) -> f64 {
                 count: 20,
             })
             .unwrap();
-        ticks::percentile(
+        percentile(
             &guest.mailbox().antipattern(antipattern, fixed).unwrap(),
             50,
         ) as f64

@@ -1,7 +1,6 @@
 //! Exits of every kind.
 
-use crate::guest::{Guest, accelerators};
-use crate::ticks;
+use crate::guest::{Guest, accelerators, per_us, percentile, summary};
 use std::collections::BTreeMap;
 use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::{ExitKind, Order};
@@ -27,17 +26,17 @@ fn measure(guest: &mut Guest, name: &str) -> BTreeMap<ExitKind, u64> {
         println!(
             "{:32} {}",
             format!("{}{mode}", kind.label()),
-            ticks::summary(&exits)
+            summary(&exits)
         );
         if kind == ExitKind::Halt {
             // The CPU slept for 1 ms: when the deadline were half as far away, or none, this would be longer.
-            let fastest = ticks::percentile(&exits, 0) as f64 / ticks::per_us();
+            let fastest = percentile(&exits, 0) as f64 / per_us();
             assert!(
                 fastest < 400.0,
                 "{name}: the fastest wake-up takes {fastest} us"
             );
         }
-        (kind, ticks::percentile(&exits, 50))
+        (kind, percentile(&exits, 50))
     });
     BTreeMap::from(measured)
 }

@@ -4,10 +4,8 @@
 
 mod antipatterns;
 mod exits;
-mod failures;
 mod guest;
-mod ping;
+mod orders;
 mod probe_points;
 mod requests;
-mod ticks;
 mod vm;

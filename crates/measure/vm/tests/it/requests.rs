@@ -1,7 +1,8 @@
 //! Requests of every shape, on every back end.
 
-use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments};
-use crate::ticks;
+use crate::guest::{
+    DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments, per_us, percentile, summary,
+};
 use std::sync::atomic::Ordering;
 use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::{
@@ -91,17 +92,10 @@ fn reads_on_every_back_end() {
                     let total: Vec<u64> = requests.iter().map(|r| r.seen - r.begin).collect();
                     let notify: Vec<u64> = requests.iter().map(|r| r.notified - r.begin).collect();
                     let name = format!("{accelerator} {aio}{place} {completion:?}");
-                    println!("{name:44} {}", ticks::summary(&total));
-                    println!(
-                        "{:44} {}",
-                        "  of which to notified",
-                        ticks::summary(&notify)
-                    );
-                    let us = |ticks: u64| ticks as f64 / ticks::per_us();
-                    let (total, notify) = (
-                        ticks::percentile(&total, 50),
-                        ticks::percentile(&notify, 50),
-                    );
+                    println!("{name:44} {}", summary(&total));
+                    println!("{:44} {}", "  of which to notified", summary(&notify));
+                    let us = |ticks: u64| ticks as f64 / per_us();
+                    let (total, notify) = (percentile(&total, 50), percentile(&notify, 50));
                     assert!(
                         (1.0..100_000.0).contains(&us(total)) && notify > 0,
                         "{name}: {total} {notify} ticks"

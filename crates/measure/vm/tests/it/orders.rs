@@ -1,11 +1,15 @@
-//! The micro-guest reports what it cannot do, and goes on.
+//! Orders of the micro-guest: the exchange of stamps, and what it cannot do, which it reports before it goes on.
 
-use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments};
+use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments, per_us};
 use crate::requests::{COMPLETIONS, reads};
-use crate::ticks;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use vmtax_vm::micro_guest::{Completion, Direction, ExitKind, Failure, MicroError, Order, Run};
+use vmtax_clock::exchange;
+use vmtax_model::Ping;
+use vmtax_vm::micro_guest::layout::{MAILBOX, words};
+use vmtax_vm::micro_guest::{
+    Completion, Direction, ExitKind, Failure, MicroError, Order, Run, State,
+};
 
 #[test]
 fn a_missing_disk_is_said_and_exits_need_none() {
@@ -115,7 +119,7 @@ fn a_completion_that_does_not_come_is_given_up() {
         "file.driver=null-co,file.size=1G,file.latency-ns=500000000,format=raw",
         "",
     );
-    let ms = |ms: f64| (ms * 1000.0 * ticks::per_us()) as u64;
+    let ms = |ms: f64| (ms * 1000.0 * per_us()) as u64;
     for accelerator in accelerators() {
         let mut guest = Guest::start(accelerator, &disk);
         for (completion, pause) in COMPLETIONS.into_iter().flat_map(|c| [(c, 0), (c, 600)]) {
@@ -192,4 +196,33 @@ fn a_crash_is_said_with_its_place() {
         guest.mailbox().order(&Order::Leave),
         Err(MicroError::Failed(crash))
     );
+}
+
+#[test]
+fn stamps_are_exchanged_and_bound_the_offset() {
+    for accelerator in accelerators() {
+        let mut guest = Guest::start(accelerator, &[]);
+        // QEMU moves a translated guest's counter by the little that the host's CPUs' counters may differ.
+        let held = (0..3).any(|_| {
+            let pings = [0, 1, 2].map(|_| ping(&mut guest, accelerator));
+            let low = pings.iter().map(|ping| ping.low).max().unwrap();
+            let high = pings.iter().map(|ping| ping.high).min().unwrap();
+            low <= high
+        });
+        assert!(held, "{accelerator}: three times the offset moved");
+    }
+}
+
+fn ping(guest: &mut Guest, accelerator: &str) -> Ping {
+    guest.mailbox().order(&Order::Ping).unwrap();
+    let (host, guests) = (MAILBOX + words::HOST_STAMP, MAILBOX + words::GUEST_STAMP);
+    let ping = exchange(&guest.memory, host, guests, Duration::from_millis(200)).unwrap();
+    assert_eq!(guest.wait(), State::Done);
+    let width = (ping.high - ping.low) as f64 / per_us() * 1000.0;
+    println!(
+        "{accelerator}: {} exchanges, offset known to {width:.0} ns",
+        ping.exchanges
+    );
+    assert!(ping.exchanges > 0 && ping.low <= ping.high);
+    ping
 }
