@@ -1,35 +1,7 @@
-//! Findings of rules in the evidence, and their remedies, as data.
+//! Remedies of known costs, as data.
 
-use crate::{ChangeCost, LiveChange, Setting, SettingPlace};
+use crate::{ChangeCost, Setting, SettingPlace};
 use serde::{Deserialize, Serialize};
-
-/// A cost that a rule found, with what takes it away.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Advice {
-    /// The rule's identifier, as docs/rules.md lists it.
-    pub rule: String,
-    /// The finding: one sentence with its figure.
-    pub finding: String,
-    /// Upper bound of the remedies' gain: a share of the measured time, 0 to 1. 0 where it is not known.
-    pub gain: f64,
-    /// Remedies of the cost, best first.
-    pub remedies: Vec<Remedy>,
-    /// The live remedy as a change that `vmtax tune` makes, measures and undoes; null where it can make none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub change: Option<LiveChange>,
-    /// Who published the cost or the mechanism: a title and, behind its last colon, what it says there. Empty where the
-    /// finding rests on its own figures alone.
-    pub source: String,
-}
-
-impl Advice {
-    /// The source's title; empty where there is none.
-    pub fn source_title(&self) -> &str {
-        self.source
-            .rsplit_once(": ")
-            .map_or(&*self.source, |(title, _)| title)
-    }
-}
 
 /// One change that takes a cost away. Everything that applying, checking and undoing it needs is here as data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

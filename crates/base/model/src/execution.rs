@@ -5,6 +5,13 @@ use crate::{Better, PlanError, Unit};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
+/// The status of a command whose time was over, as timeout(1) has it.
+pub const TIMED_OUT: i32 = 124;
+/// The status of a program that is there and cannot be run.
+pub const NOT_EXECUTABLE: i32 = 126;
+/// The status of a program that is not there.
+pub const NOT_FOUND: i32 = 127;
+
 /// Outcome of a command, and what only the machine itself knows of its run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Execution {

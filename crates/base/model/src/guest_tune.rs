@@ -1,8 +1,8 @@
-//! Candidates that `vmtax tune` tries on a guest that it boots, its measurements, its findings.
+//! Candidates that `vmtax tune` tries on a guest that it boots, and its measurements.
 
-use crate::{BeforeAfter, ChangeCost, Comparison, Metric, NotTried, TuneVerdict, Variant};
+use crate::{ChangeCost, Metric, NotTried, Variant};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Candidates that are tried on a guest that is booted for them. It is the plan's `[tune-guest]`; the plan's first
@@ -155,108 +155,5 @@ impl GuestTuneSpec {
             name: self.name(configuration),
             set: self.settings(baseline, configuration),
         }
-    }
-}
-
-/// A candidate with what the measurements say of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GuestTuneRow {
-    /// Candidate that the row is about.
-    #[serde(flatten)]
-    pub candidate: GuestCandidate,
-    /// Result for the candidate.
-    pub verdict: TuneVerdict,
-    /// Why, where the measurements do not say.
-    pub why: Option<String>,
-    /// The changes beside which it was screened last: `cache=writeback + aio=io_uring`; null for the baseline alone.
-    pub beside: Option<String>,
-    /// With it against without, beside these; null where it was not measured.
-    pub screening: Option<Comparison>,
-    /// With it against without, beside all others that were confirmed with it; null where that was not measured.
-    pub confirmation: Option<Comparison>,
-}
-
-/// Second screening of candidates beside all that helped, which may have masked them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SecondScreening {
-    /// All that helped: `cache=writeback + aio=io_uring`.
-    pub beside: String,
-    /// The names of what was screened.
-    pub candidates: Vec<String>,
-    /// Names of the candidates that are kept.
-    pub kept: Vec<String>,
-    /// Number of boots of the second screening.
-    pub boots: u32,
-}
-
-/// The findings of `tune` on a guest that it booted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GuestTuneFindings {
-    /// The figure that decides.
-    pub metric: Metric,
-    /// All that is kept against the baseline, by the rounds of the confirmation alone; null where nothing is kept.
-    pub total: Option<Comparison>,
-    /// The metric's median with the baseline in these rounds.
-    pub before: Option<f64>,
-    /// The metric's median with all that is kept, in these rounds.
-    pub after: Option<f64>,
-    /// Other figures of these rounds.
-    pub guards: Vec<BeforeAfter>,
-    /// Candidates with their results.
-    pub candidates: Vec<GuestTuneRow>,
-    /// Second screening; null where there was none.
-    pub second_screening: Option<SecondScreening>,
-    /// The baseline's settings.
-    pub baseline: BTreeMap<String, String>,
-    /// The settings with all that is kept.
-    pub tuned: BTreeMap<String, String>,
-    /// Where nothing is kept: what a candidate may save at most, a part of the time, by the widest interval of those that were
-    /// measured until they had one.
-    pub at_most: Option<f64>,
-    /// Remedies that were not tried.
-    pub not_tried: Vec<NotTried>,
-    /// Differences between the fio job that the workload is from and the workload here, a line each.
-    pub job_notes: Vec<String>,
-    /// Whose twin it was measured on; null for a guest of vmtax's own.
-    pub like: Option<TwinOf>,
-    /// Why it ended before all was decided.
-    pub ended: Option<String>,
-    /// Rounds in all.
-    pub rounds: u32,
-    /// Boots in all.
-    pub boots: u32,
-    /// Duration of the tuning, s.
-    pub seconds: f64,
-}
-
-impl GuestTuneFindings {
-    /// The settings that differ between the baseline and what is kept: name, before, after; a side is `None` where it has none.
-    pub fn changed(&self) -> Vec<(&str, Option<&str>, Option<&str>)> {
-        let (before, after) = (&self.baseline, &self.tuned);
-        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        let sides = keys.into_iter().map(|key| {
-            (
-                key.as_str(),
-                before.get(key).map(String::as_str),
-                after.get(key).map(String::as_str),
-            )
-        });
-        sides.filter(|(_, before, after)| before != after).collect()
-    }
-
-    /// Returns true if a setting is of the measured disk; where the workload is of the network, a device's setting is
-    /// its card's.
-    pub fn is_of_disk(&self, key: &str) -> bool {
-        !self.metric.workload().needs_network() && Variant::is_of_disk(key)
-    }
-
-    /// Returns true if a setting of the measured disk is among the changed ones.
-    pub fn changes_disk(&self) -> bool {
-        self.changed().iter().any(|(key, ..)| self.is_of_disk(key))
-    }
-
-    /// Returns true if a setting that is not of the measured disk is among the changed ones.
-    pub fn changes_guest(&self) -> bool {
-        self.changed().iter().any(|(key, ..)| !self.is_of_disk(key))
     }
 }

@@ -1,6 +1,6 @@
 //! Traces of a VM that other tools recorded: the files, as a plan names them, and what they say.
 
-use crate::{Missing, VmExits, VmLayers};
+use crate::Missing;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -65,16 +65,4 @@ pub struct JoinedClock {
     pub method: String,
     /// By how much its times may be wrong on the host's clock, ns; null where the files do not say.
     pub bound_ns: Option<f64>,
-}
-
-/// The findings of imported traces.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ImportFindings {
-    /// Facts of the import.
-    #[serde(flatten)]
-    pub facts: ImportFacts,
-    /// The VM's exits; null where no file has events of KVM.
-    pub exits: Option<VmExits>,
-    /// The VM's requests; null where no file has any.
-    pub layers: Option<VmLayers>,
 }

@@ -1,6 +1,25 @@
-//! Sums over durations from which a table's row is made.
+//! Durations of system calls: sums, and the row of a table that is made of them.
 
-use crate::CallRow;
+use serde::{Deserialize, Serialize};
+
+/// A kind of system call on one thread, or the time in user space after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRow {
+    /// "ppoll", "io_submit", "ioctl(KVM_RUN)"; with "_post" behind it for the user time after it.
+    pub name: String,
+    /// Number of calls, or of times in user space after them.
+    pub count: u64,
+    /// Mean duration, ns.
+    pub mean_ns: f64,
+    /// Standard deviation, ns.
+    pub stddev_ns: f64,
+    /// Shortest duration, ns.
+    pub min_ns: f64,
+    /// Longest duration, ns.
+    pub max_ns: f64,
+    /// Sum of all durations, ns.
+    pub total_ns: f64,
+}
 
 /// Count, mean, spread and extremes of durations. The variance is updated as B. P. Welford does it
 /// (*Technometrics* 4, 1962), which loses no digits however long the run.

@@ -1,7 +1,7 @@
 //! Artifacts of observers of a process: sampled stacks, counted VM exits, and what else a profile is computed
 //! of. Each type is one file of a trial's folder ([`crate::files`]).
 
-use crate::{AddressSpace, ClockReading, Missing, ProcessStop, QemuThread, RunState, VmFacts};
+use crate::{ClockReading, Missing, ProcessStop, QemuThread, RunState, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -365,6 +365,31 @@ pub struct ExitRow {
     pub timed: u64,
     /// Their time, ticks.
     pub ticks: u64,
+}
+
+/// Address space that an exit accessed.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum AddressSpace {
+    /// I/O port space.
+    Port,
+    /// Device memory (MMIO).
+    Memory,
+    /// Model-specific registers of a vCPU.
+    Msr,
 }
 
 /// One access by a guest.

@@ -2,7 +2,7 @@
 
 use crate::{
     CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes,
-    ShareFacts, Unanswered, Warning, WorkloadSpec,
+    ShareFacts, Warning, WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -16,6 +16,9 @@ pub struct Measure {
     /// In the metric's unit; finite and not negative.
     pub value: f64,
 }
+
+/// The end of the name of an operation that ran in the micro-guest's kernel mode.
+pub const KERNEL_MODE: &str = ", kernel mode";
 
 /// The latencies of one kind of operation (`event`, `read`, `getpid`, …).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -119,6 +122,15 @@ pub struct KernelIdentity {
     pub release: String,
     /// Version of the kernel, `uname -v`.
     pub version: String,
+}
+
+/// Requests that the workload waited for in vain, and what came instead.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// Requests that got no response in time.
+    pub lost: u64,
+    /// Responses that came when another was awaited: late, or twice.
+    pub late: u64,
 }
 
 /// Result that the agent sends back for a trial that ran to its end.

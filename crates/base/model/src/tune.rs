@@ -1,6 +1,6 @@
-//! Changes that `vmtax tune` tries on a running VM, its records, its findings.
+//! Changes that `vmtax tune` tries on a running VM, and its records.
 
-use crate::{Comparison, LiveChange, LiveMetric, VmCounters, VmFacts};
+use crate::{LiveChange, LiveMetric, VmCounters, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -167,81 +167,4 @@ pub enum TuneRecord {
         /// Indexes of the candidates.
         candidates: Vec<usize>,
     },
-}
-
-/// Decision on a candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TuneVerdict {
-    /// It helped, and again when it was measured again.
-    #[strum(serialize = "keep")]
-    Keep,
-    /// It does not help, or harms.
-    #[strum(serialize = "reject")]
-    Reject,
-    /// No decision was reached.
-    #[strum(serialize = "inconclusive")]
-    Inconclusive,
-    /// It could not be set.
-    #[strum(serialize = "refused")]
-    Refused,
-    /// Nothing was measured.
-    #[strum(serialize = "not measured")]
-    NotMeasured,
-}
-
-/// A candidate with what the measurements say of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TuneRow {
-    /// Change that was tried.
-    #[serde(flatten)]
-    pub candidate: Candidate,
-    /// Decision on the change.
-    pub verdict: TuneVerdict,
-    /// Why, where the measurements do not say.
-    pub why: Option<String>,
-    /// With the change against without, alone or on top of what had helped by then; null where it was not measured.
-    pub screening: Option<Comparison>,
-    /// Comparison measured again, together with the others that helped; null where that was not measured.
-    pub confirmation: Option<Comparison>,
-}
-
-/// A figure of the VM without the changes that are kept, and with them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BeforeAfter {
-    /// Name of the figure.
-    pub name: String,
-    /// The unit: `ns`, `fraction`, `per second`, `bytes per second`, or empty.
-    pub unit: String,
-    /// Median of the measurements without.
-    pub before: f64,
-    /// Median of those with.
-    pub after: f64,
-    /// With against without, as costs; null where it is zero somewhere.
-    pub comparison: Option<Comparison>,
-}
-
-/// The findings of `tune`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TuneFindings {
-    /// VM that was tuned.
-    pub vm: VmFacts,
-    /// True if settings were changed.
-    pub applied: bool,
-    /// The figure that counts in the total.
-    pub metric: String,
-    /// All that are kept against none, by measurements of their own; null where nothing is kept.
-    pub total: Option<Comparison>,
-    /// Figures of the VM without and with the kept changes.
-    pub moved: Vec<BeforeAfter>,
-    /// Candidates with their decisions.
-    pub candidates: Vec<TuneRow>,
-    /// True if the kept changes are still on.
-    pub is_on: bool,
-    /// Remedies that were not tried.
-    pub not_tried: Vec<NotTried>,
-    /// Why it ended before all was decided.
-    pub ended: Option<String>,
-    /// Duration of the measurements, s.
-    pub seconds: f64,
 }

@@ -59,26 +59,25 @@ pub struct VmFacts {
     pub abilities: Vec<Ability>,
 }
 
-/// Returns the argument that names a VM in a command to copy: its name where no shell would take it for something
-/// else, else its PID.
-pub(crate) fn argument(name: Option<&String>, pid: i32) -> String {
-    let is_plain = |name: &&String| {
-        !name.is_empty()
-            && !name.starts_with('-')
-            && name
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-    };
-    name.filter(is_plain)
-        .cloned()
-        .unwrap_or_else(|| pid.to_string())
-}
-
 impl VmFacts {
     /// Returns the argument that names the VM in a command to copy: its name where no shell would take it for
     /// something else, else its PID.
     pub fn argument(&self) -> String {
-        argument(self.name.as_ref(), self.pid)
+        Self::argument_for(self.name.as_ref(), self.pid)
+    }
+
+    /// Returns the argument that names the VM of a process in a command to copy, as [`VmFacts::argument`].
+    pub fn argument_for(name: Option<&String>, pid: i32) -> String {
+        let is_plain = |name: &&String| {
+            !name.is_empty()
+                && !name.starts_with('-')
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        name.filter(is_plain)
+            .cloned()
+            .unwrap_or_else(|| pid.to_string())
     }
 
     /// A QEMU of which nothing is known but its process.

@@ -1,9 +1,6 @@
-//! The block requests of a running VM, as its host traces them, and what they say.
+//! The block requests of a running VM, as its host traces them.
 
-use crate::{
-    Batching, GuestDisk, HostDisk, LayerFindings, Missing, QemuThread, RequestCount, RequestKind,
-    Summary, VmDisk, VmFacts, VmNic,
-};
+use crate::{GuestDisk, HostDisk, Missing, QemuThread, VmDisk, VmFacts, VmNic};
 use serde::{Deserialize, Serialize};
 
 /// A disk of a running VM, with what joins its requests to the host's events.
@@ -198,89 +195,4 @@ pub struct GuestTrace {
     pub bound: u64,
     /// Description of how the clocks were joined, for people.
     pub source: String,
-}
-
-/// The traced requests of one kind, or packets of one direction, of a device of a running VM.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct VmTraced {
-    /// The thread that takes requests from the ring, or that reads or writes the tap, as `main loop`, `iothread io0`.
-    pub thread: String,
-    /// Kind of these requests.
-    pub kind: RequestKind,
-    /// Number of requests that QEMU completed, or of packets that the tap passed on.
-    #[serde(flatten)]
-    pub count: RequestCount,
-    /// Number of these that were followed.
-    pub followed: u64,
-    /// Requests or packets per second.
-    pub per_s: f64,
-}
-
-/// The requests of one kind to one disk of a running VM.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct VmRequests {
-    /// The disk's name: libvirt's target, QEMU's ID of the device, else its path among QEMU's objects.
-    pub disk: String,
-    /// The file or device behind it; null where it is not known.
-    pub file: Option<String>,
-    /// The image's format; null where it is not known.
-    pub format: Option<String>,
-    /// The requests.
-    #[serde(flatten)]
-    pub traced: VmTraced,
-    /// Requests in flight at once, mean over the time.
-    pub in_flight: f64,
-    /// From the first to the last moment that the host sees of each: esxtop's GAVG without the guest's own part.
-    pub gavg: Summary,
-    /// GAVG without the time at the host's device; null where that is not observed.
-    pub kavg: Option<Summary>,
-    /// From the host's block layer issuing it to the device completing it, 0 where the page cache answers; null where it is not
-    /// observed, as of flushes.
-    pub davg: Option<Summary>,
-}
-
-/// The packets of one direction of a network card of a running VM.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct VmPackets {
-    /// The card's tap on the host.
-    pub tap: String,
-    /// The queues that the tap has.
-    pub queues: usize,
-    /// The packets.
-    #[serde(flatten)]
-    pub traced: VmTraced,
-    /// From the first to the last moment that the host sees of each.
-    pub time: Summary,
-    /// Numbers of packets that one doorbell, write or interrupt served.
-    pub batching: Vec<Batching>,
-}
-
-impl VmLayers {
-    /// Name of the missing data where this build of QEMU shows no requests at all.
-    pub const REQUESTS: &str = "requests to its disks";
-}
-
-/// The findings of the traced requests of a running VM.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct VmLayers {
-    /// VM that was traced.
-    pub vm: VmFacts,
-    /// Duration of the trace, s.
-    pub seconds: f64,
-    /// True if the VM ended before the timeout.
-    pub ended: bool,
-    /// By disk and kind, those first that took most time; none where no request was seen.
-    pub requests: Vec<VmRequests>,
-    /// By network card and direction, where packets were traced and not requests; those first that took most time.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub packets: Vec<VmPackets>,
-    /// The disks that had no request, or the taps that had no packet.
-    pub idle: Vec<String>,
-    /// The disks whose requests the trace does not show, whether they had any or not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_followed: Vec<String>,
-    /// Data that could not be observed of any disk.
-    pub missing: Vec<Missing>,
-    /// Where the time goes: a column for each of `requests`, or of `packets`, in their order.
-    pub layers: LayerFindings,
 }

@@ -1,4 +1,4 @@
-//! The layers that a request passes, and what it does in them.
+//! The layers that a request passes.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,59 +57,6 @@ impl Layer {
             Layer::Server => "echo server",
             Layer::Passt => "passt",
             Layer::Vhost => "vhost",
-        }
-    }
-}
-
-/// State of a request while it is in a layer.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// A CPU executes for it, or the device works on it.
-    Running,
-    /// A runnable thread of QEMU waits for a host CPU: steal as the guest sees it, %RDY in esxtop.
-    Runnable,
-    /// A runnable task of the guest waits for a vCPU.
-    GuestRunnable,
-    /// An idle host CPU leaves its C-state for a thread that was woken.
-    CpuWakeUp,
-    /// An idle vCPU leaves its idle state, HLT, for a task of the guest that was woken.
-    GuestCpuWakeUp,
-    /// A thread waits for a lock.
-    Lock,
-    /// The thread that will work for it sleeps and was not woken yet.
-    Waiting,
-    /// It is queued in the avail ring, without a kick.
-    InRing,
-    /// It lies in a queue of the host's network stack, until a timer or another packet moves it on.
-    Queued,
-}
-
-impl State {
-    /// As tables name it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            State::Running => "service time",
-            State::Runnable => "run-queue wait (host)",
-            State::GuestRunnable => "run-queue wait (guest)",
-            State::CpuWakeUp => "C-state exit (host)",
-            State::GuestCpuWakeUp => "C-state exit (guest)",
-            State::Lock => "waiting for a lock",
-            State::Waiting => "blocked",
-            State::InRing => "queued in the avail ring, no kick",
-            State::Queued => "queued in a queueing discipline",
         }
     }
 }

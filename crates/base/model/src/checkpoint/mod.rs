@@ -9,7 +9,7 @@ mod source;
 mod tables;
 
 pub use disk::DISK;
-pub use layer::{Layer, State};
+pub use layer::Layer;
 pub use network::NETWORK;
 pub use source::{EventSource, PROBE_GROUP, Scope};
 

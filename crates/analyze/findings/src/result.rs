@@ -1,27 +1,9 @@
 //! Results of analyses, in one vocabulary: a figure with its interval is an [`Estimate`], beside another a
-//! [`Comparison`] with a [`Verdict`]; a distribution is a [`Summary`], growth a [`Law`].
-
-mod law;
-mod summary;
-
-pub use law::Law;
-pub use summary::Summary;
+//! [`Comparison`] with a [`Verdict`]; a distribution is a [`Summary`], a share of samples a
+//! [`SampleShare`], a cost with its remedies an [`Advice`].
 
 use serde::{Deserialize, Serialize};
-
-/// A range that holds the true value in at least 95 % of repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// Lower end of the range.
-    pub low: f64,
-    /// Upper end of the range.
-    pub high: f64,
-    /// The coverage it really has, 0 to 1, at this number of rounds.
-    pub coverage: f64,
-}
-
-/// Below this many rounds even the whole range holds the median less than 95 % of the time (93.75 % at five).
-pub const FEWEST_ROUNDS: u32 = 6;
+use vmtax_model::{Interval, Latency, LiveChange, Remedy};
 
 /// A figure with its interval, where there are rounds enough for one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -101,6 +83,84 @@ pub struct Comparison {
     pub p: Option<f64>,
     /// Result of the comparison.
     pub verdict: Verdict,
+}
+
+/// A distribution of times, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Number of times in the distribution.
+    #[serde(default)]
+    pub n: u64,
+    /// Shortest time, ns.
+    #[serde(default)]
+    pub min_ns: f64,
+    /// Half are at most this.
+    pub p50_ns: f64,
+    /// 90 % are at most this.
+    pub p90_ns: f64,
+    /// 99 % are at most this.
+    pub p99_ns: f64,
+    /// Longest time, ns.
+    pub max_ns: f64,
+    /// The mean. The means of all rows of a table of layers add up to its total's.
+    pub mean_ns: f64,
+}
+
+impl Summary {
+    /// Of a histogram; `None` when it is empty.
+    pub fn of(latency: &Latency) -> Option<Summary> {
+        let summary = latency.summary()?;
+        Some(Summary {
+            n: summary.count,
+            min_ns: summary.min_ns as f64,
+            p50_ns: summary.p50_ns as f64,
+            p90_ns: latency.quantile(0.9) as f64,
+            p99_ns: summary.p99_ns as f64,
+            max_ns: summary.max_ns as f64,
+            mean_ns: summary.mean_ns,
+        })
+    }
+}
+
+/// A share of samples, with its interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampleShare {
+    /// Number of samples in this share.
+    pub samples: u64,
+    /// Of all, 0 to 1.
+    pub share: f64,
+    /// Lower end of the interval that sampling leaves, at 95 % by default.
+    pub low: f64,
+    /// Upper end of that interval.
+    pub high: f64,
+}
+
+/// A cost that a rule found, with what takes it away.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The rule's identifier, as docs/rules.md lists it.
+    pub rule: String,
+    /// The finding: one sentence with its figure.
+    pub finding: String,
+    /// Upper bound of the remedies' gain: a share of the measured time, 0 to 1. 0 where it is not known.
+    pub gain: f64,
+    /// Remedies of the cost, best first.
+    pub remedies: Vec<Remedy>,
+    /// The live remedy as a change that `vmtax tune` makes, measures and undoes; null where it can make none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<LiveChange>,
+    /// Who published the cost or the mechanism: a title and, behind its last colon, what it says there. Empty where the
+    /// finding rests on its own figures alone.
+    pub source: String,
+}
+
+impl Advice {
+    /// The source's title; empty where there is none.
+    pub fn source_title(&self) -> &str {
+        self.source
+            .rsplit_once(": ")
+            .map_or(&*self.source, |(title, _)| title)
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Findings of `compare` and of `compare --check`.
 
-use crate::{Comparison, Estimate, Interval, Metric, REPORT_SCHEMA, Spread, Verdict, Warning};
+use crate::{Comparison, Estimate, REPORT_SCHEMA, Spread, Verdict};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
+use vmtax_model::{Interval, Metric, Warning};
 
 /// One metric of one variant, compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,11 +1,11 @@
-//! Rates of a running VM between two samples of its counters.
+//! A running VM: rates between two samples of its counters, why it is slow, and what other tools recorded of it.
 
-use crate::vm::argument;
-use crate::{
-    Accelerator, Advice, BlockedThread, GuestExits, KernelFailure, Manager, ProcessStop, Role,
-    RunState, VmSettings,
-};
+use crate::{Advice, GuestExits, ProfileFindings, VmExits, VmLayers};
 use serde::{Deserialize, Serialize};
+use vmtax_model::{
+    Accelerator, BlockedThread, ImportFacts, KernelFailure, Manager, Missing, ProcessStop, Role,
+    RunState, VmFacts, VmSettings,
+};
 
 /// A VM in one interval. What is not known is null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -327,7 +327,7 @@ impl VmRates {
     /// Returns the argument that names the VM in a command to copy: its name where no shell would take it for
     /// something else, else its PID.
     pub fn argument(&self) -> String {
-        argument(self.name.as_ref(), self.pid)
+        VmFacts::argument_for(self.name.as_ref(), self.pid)
     }
 
     /// Returns the VM's name, else its PID.
@@ -351,6 +351,44 @@ pub struct TopSample {
     pub vms: Vec<VmRates>,
     /// VMs that ended or began, counters that could not be read: a sentence each.
     pub notes: Vec<String>,
+}
+
+/// The findings of `diagnose`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmDiagnosis {
+    /// VM that was diagnosed.
+    pub vm: VmFacts,
+    /// When its process started, clock ticks after the host's boot; 0 in older findings.
+    #[serde(default)]
+    pub started: u64,
+    /// Known problems of the VM, the one that takes most time first; none where nothing was found.
+    pub causes: Vec<Advice>,
+    /// Settings worth checking, whose cost was not measured: no causes.
+    #[serde(default)]
+    pub settings: Vec<Advice>,
+    /// Rates by the VM's counters in the first part of the time, in which nothing else observed it.
+    pub rates: VmRates,
+    /// Threads, functions and VM exits after that; null where the VM did not run, or could not be profiled.
+    pub profile: Option<ProfileFindings>,
+    /// Requests after that; null where there were few, or they could not be traced.
+    pub layers: Option<VmLayers>,
+    /// True if the VM ended while it was observed.
+    #[serde(default)]
+    pub ended: bool,
+    /// Data that could not be observed.
+    pub missing: Vec<Missing>,
+}
+
+/// The findings of imported traces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ImportFindings {
+    /// Facts of the import.
+    #[serde(flatten)]
+    pub facts: ImportFacts,
+    /// The VM's exits; null where no file has events of KVM.
+    pub exits: Option<VmExits>,
+    /// The VM's requests; null where no file has any.
+    pub layers: Option<VmLayers>,
 }
 
 #[cfg(test)]

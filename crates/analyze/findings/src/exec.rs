@@ -1,14 +1,8 @@
 //! A command of the user's, run as it is on every machine: how it ended, what it says.
 
-use crate::{Accelerator, Better, Findings, Machine, MachineColumn, ShareFacts, Unit};
+use crate::{Findings, MachineColumn};
 use serde::{Deserialize, Serialize};
-
-/// The status of a command whose it timed out, as timeout(1) has it.
-pub const TIMED_OUT: i32 = 124;
-/// The status of a program that is there and cannot be run.
-pub const NOT_EXECUTABLE: i32 = 126;
-/// The status of a program that is not there.
-pub const NOT_FOUND: i32 = 127;
+use vmtax_model::{Accelerator, Better, Machine, ShareFacts, Unit};
 
 /// Part of a machine's CPU seconds while a command ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,13 +85,13 @@ pub struct Statuses {
 /// A printed figure over all machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PrintedRow {
-    /// Tool and test, as in [`crate::Printed::of`].
+    /// Tool and test, as in [`vmtax_model::Printed::of`].
     pub of: String,
-    /// Name of the figure, as in [`crate::Printed::name`].
+    /// Name of the figure, as in [`vmtax_model::Printed::name`].
     pub name: String,
-    /// Unit of the figure, as in [`crate::Printed::unit`].
+    /// Unit of the figure, as in [`vmtax_model::Printed::unit`].
     pub unit: Unit,
-    /// As [`crate::Printed::better`]; where it is not known, an overhead is the machine's figure over native's.
+    /// As [`vmtax_model::Printed::better`]; where it is not known, an overhead is the machine's figure over native's.
     pub better: Option<Better>,
     /// In the plan's order of machines.
     pub machines: Vec<MachineColumn>,

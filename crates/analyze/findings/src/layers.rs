@@ -1,10 +1,63 @@
-//! The findings of `layers`: where the time of a request goes.
+//! The findings of `layers`: where the time of a request goes; the time that recorded events add to it.
 
-use crate::{
-    Advice, Checkpoint, Comparison, Estimate, EventKind, Layer, Machine, Missing, PacketCounts,
-    Role, State, Summary, Warning,
-};
+use crate::{Advice, Comparison, Estimate, Summary};
 use serde::{Deserialize, Serialize};
+use vmtax_model::{
+    CallRow, Checkpoint, EventCost, EventKind, Layer, Machine, Missing, Role, Unanswered, Warning,
+};
+
+/// State of a request while it is in a layer.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// A CPU executes for it, or the device works on it.
+    Running,
+    /// A runnable thread of QEMU waits for a host CPU: steal as the guest sees it, %RDY in esxtop.
+    Runnable,
+    /// A runnable task of the guest waits for a vCPU.
+    GuestRunnable,
+    /// An idle host CPU leaves its C-state for a thread that was woken.
+    CpuWakeUp,
+    /// An idle vCPU leaves its idle state, HLT, for a task of the guest that was woken.
+    GuestCpuWakeUp,
+    /// A thread waits for a lock.
+    Lock,
+    /// The thread that will work for it sleeps and was not woken yet.
+    Waiting,
+    /// It is queued in the avail ring, without a kick.
+    InRing,
+    /// It lies in a queue of the host's network stack, until a timer or another packet moves it on.
+    Queued,
+}
+
+impl State {
+    /// As tables name it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            State::Running => "service time",
+            State::Runnable => "run-queue wait (host)",
+            State::GuestRunnable => "run-queue wait (guest)",
+            State::CpuWakeUp => "C-state exit (host)",
+            State::GuestCpuWakeUp => "C-state exit (guest)",
+            State::Lock => "waiting for a lock",
+            State::Waiting => "blocked",
+            State::InRing => "queued in the avail ring, no kick",
+            State::Queued => "queued in a queueing discipline",
+        }
+    }
+}
 
 /// One row: an interval of a request's path, in one state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,25 +138,6 @@ pub struct Step {
     pub since_previous_ns: f64,
     /// Thread that passed the checkpoint: "guest", "vCPU 0", "main loop", "iothread io0", "worker", "host kernel".
     pub thread: String,
-}
-
-/// A kind of system call on one thread, or the time in user space after it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallRow {
-    /// "ppoll", "io_submit", "ioctl(KVM_RUN)"; with "_post" behind it for the user time after it.
-    pub name: String,
-    /// Number of calls, or of times in user space after them.
-    pub count: u64,
-    /// Mean duration, ns.
-    pub mean_ns: f64,
-    /// Standard deviation, ns.
-    pub stddev_ns: f64,
-    /// Shortest duration, ns.
-    pub min_ns: f64,
-    /// Longest duration, ns.
-    pub max_ns: f64,
-    /// Sum of all durations, ns.
-    pub total_ns: f64,
 }
 
 /// The system calls of one thread of QEMU while requests were under way.
@@ -319,4 +353,164 @@ pub struct LayerFindings {
     pub warnings: Vec<Warning>,
     /// At most five, by gain, largest first.
     pub advice: Vec<Advice>,
+}
+
+/// Kind of event that serves several packets at once, or one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BatchKind {
+    /// The guest's notification of its transmit queue.
+    Doorbell,
+    /// QEMU's system call that writes to the backend.
+    Write,
+    /// The guest's receive interrupt.
+    Interrupt,
+    /// A packet as the guest's stack receives it: GRO merges several of one connection.
+    Gro,
+    /// A packet as the guest's stack hands it to the card, which segments it (TSO, or GSO of UDP).
+    Tso,
+}
+
+impl BatchKind {
+    /// As a table names it.
+    pub fn label(self) -> &'static str {
+        match self {
+            BatchKind::Doorbell => "transmitted per doorbell",
+            BatchKind::Write => "transmitted per write to the backend",
+            BatchKind::Interrupt => "received per interrupt",
+            BatchKind::Gro => "received per packet of the guest's stack (GRO)",
+            BatchKind::Tso => "segments per packet of the guest's stack (TSO)",
+        }
+    }
+}
+
+/// Packets, and what served them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batching {
+    pub kind: BatchKind,
+    pub packets: u64,
+    /// Number of doorbells, writes, interrupts, or merged packets.
+    pub batches: u64,
+}
+
+impl Batching {
+    /// Packets per batch.
+    pub fn mean(&self) -> f64 {
+        self.packets as f64 / self.batches.max(1) as f64
+    }
+}
+
+/// The packets of the traced round trips, from the first's begin to the last's end; others on the card, such as TCP's
+/// acknowledgements, are among the batched ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketCounts {
+    /// Of what was observed.
+    pub batching: Vec<Batching>,
+    #[serde(flatten)]
+    pub unanswered: Unanswered,
+    /// Packets that QEMU passed on again: TCP sent them twice.
+    pub repeated: u64,
+    /// Packets that QEMU passed on after a later one of the same connection.
+    pub reordered: u64,
+}
+
+impl PacketCounts {
+    /// Adds those of another trial.
+    pub fn add(&mut self, other: &PacketCounts) {
+        for batching in &other.batching {
+            match self
+                .batching
+                .iter_mut()
+                .find(|known| known.kind == batching.kind)
+            {
+                Some(known) => {
+                    known.packets += batching.packets;
+                    known.batches += batching.batches;
+                }
+                None => self.batching.push(*batching),
+            }
+        }
+        self.unanswered.lost += other.unanswered.lost;
+        self.unanswered.late += other.unanswered.late;
+        self.repeated += other.repeated;
+        self.reordered += other.reordered;
+    }
+}
+
+/// Costs of events at one trial, ns: the medians of its repetitions, 0 for a kind that was not calibrated.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct EventCosts {
+    first_ns: [f64; EventKind::ALL.len()],
+    again_ns: [f64; EventKind::ALL.len()],
+}
+
+impl EventCosts {
+    /// `None` where nothing was calibrated.
+    pub fn of(repetitions: &[EventCost]) -> Option<EventCosts> {
+        let median = |kind: EventKind, of: fn(&EventCost) -> f64| {
+            let mut values: Vec<f64> = repetitions
+                .iter()
+                .filter(|cost| cost.kind == kind)
+                .map(of)
+                .collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).map_or(0.0, |ns| ns.max(0.0))
+        };
+        (!repetitions.is_empty()).then(|| EventCosts {
+            first_ns: EventKind::ALL.map(|kind| median(kind, |cost| cost.first_ns)),
+            again_ns: EventKind::ALL.map(|kind| median(kind, |cost| cost.again_ns)),
+        })
+    }
+
+    /// Returns the cost of an event, ns; `first`: the first of its kind since the thread slept.
+    pub fn ns(&self, kind: EventKind, first: bool) -> f64 {
+        if first {
+            self.first_ns[kind as usize]
+        } else {
+            self.again_ns[kind as usize]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_medians_of_repetitions() {
+        assert_eq!(EventCosts::of(&[]), None);
+        let cost = |kind, first_ns, again_ns| EventCost {
+            kind,
+            first_ns,
+            again_ns,
+        };
+        let repetitions = [
+            cost(EventKind::Call, 300.0, 90.0),
+            cost(EventKind::Uprobe, 900.0, -3.0),
+            cost(EventKind::Call, 5000.0, 80.0),
+            cost(EventKind::Call, 200.0, 100.0),
+        ];
+        let costs = EventCosts::of(&repetitions).unwrap();
+        assert_eq!(
+            (
+                costs.ns(EventKind::Call, true),
+                costs.ns(EventKind::Call, false)
+            ),
+            (300.0, 90.0)
+        );
+        assert_eq!(
+            (
+                costs.ns(EventKind::Uprobe, true),
+                costs.ns(EventKind::Uprobe, false)
+            ),
+            (900.0, 0.0)
+        );
+        assert_eq!(costs.ns(EventKind::Schedule, true), 0.0);
+        for (i, kind) in EventKind::ALL.into_iter().enumerate() {
+            assert_eq!(
+                (kind as usize, serde_json::to_value(kind).unwrap()),
+                (i, <&str>::from(kind).into())
+            );
+        }
+    }
 }

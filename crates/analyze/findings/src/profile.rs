@@ -1,11 +1,9 @@
 //! The findings of `profile`.
 
-use crate::samples::StopsEnded;
-use crate::{
-    Advice, CallCounts, CpuContention, GuestCode, GuestExits, Missing, ProcessStop, Role, RunState,
-    SampleShare, ScheduleFindings, WaitFor,
-};
+use crate::{Advice, CpuContention, GuestCode, GuestExits, SampleShare, ScheduleFindings, WaitFor};
 use serde::{Deserialize, Serialize};
+use vmtax_model::samples::StopsEnded;
+use vmtax_model::{CallCounts, Missing, ProcessStop, Role, RunState};
 
 /// A thread's fraction of the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
-//! Requests of a command to its guest's disk, and packets of its network card.
+//! Requests to disks and packets of network cards: of a command's guest, and of a running VM.
 
-use crate::{Batching, LayerFindings, Machine, Summary};
+use crate::{Batching, LayerFindings, Summary};
 use serde::{Deserialize, Serialize};
+use vmtax_model::{Machine, Missing, VmFacts};
 
 /// Operation that a request of the block layer asks for, or direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -133,4 +134,89 @@ pub struct CommandLayers {
     /// Packets of the guests' network cards; null where they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<CommandPackets>,
+}
+
+/// The traced requests of one kind, or packets of one direction, of a device of a running VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmTraced {
+    /// The thread that takes requests from the ring, or that reads or writes the tap, as `main loop`, `iothread io0`.
+    pub thread: String,
+    /// Kind of these requests.
+    pub kind: RequestKind,
+    /// Number of requests that QEMU completed, or of packets that the tap passed on.
+    #[serde(flatten)]
+    pub count: RequestCount,
+    /// Number of these that were followed.
+    pub followed: u64,
+    /// Requests or packets per second.
+    pub per_s: f64,
+}
+
+/// The requests of one kind to one disk of a running VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmRequests {
+    /// The disk's name: libvirt's target, QEMU's ID of the device, else its path among QEMU's objects.
+    pub disk: String,
+    /// The file or device behind it; null where it is not known.
+    pub file: Option<String>,
+    /// The image's format; null where it is not known.
+    pub format: Option<String>,
+    /// The requests.
+    #[serde(flatten)]
+    pub traced: VmTraced,
+    /// Requests in flight at once, mean over the time.
+    pub in_flight: f64,
+    /// From the first to the last moment that the host sees of each: esxtop's GAVG without the guest's own part.
+    pub gavg: Summary,
+    /// GAVG without the time at the host's device; null where that is not observed.
+    pub kavg: Option<Summary>,
+    /// From the host's block layer issuing it to the device completing it, 0 where the page cache answers; null where it is not
+    /// observed, as of flushes.
+    pub davg: Option<Summary>,
+}
+
+/// The packets of one direction of a network card of a running VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmPackets {
+    /// The card's tap on the host.
+    pub tap: String,
+    /// The queues that the tap has.
+    pub queues: usize,
+    /// The packets.
+    #[serde(flatten)]
+    pub traced: VmTraced,
+    /// From the first to the last moment that the host sees of each.
+    pub time: Summary,
+    /// Numbers of packets that one doorbell, write or interrupt served.
+    pub batching: Vec<Batching>,
+}
+
+impl VmLayers {
+    /// Name of the missing data where this build of QEMU shows no requests at all.
+    pub const REQUESTS: &str = "requests to its disks";
+}
+
+/// The findings of the traced requests of a running VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmLayers {
+    /// VM that was traced.
+    pub vm: VmFacts,
+    /// Duration of the trace, s.
+    pub seconds: f64,
+    /// True if the VM ended before the timeout.
+    pub ended: bool,
+    /// By disk and kind, those first that took most time; none where no request was seen.
+    pub requests: Vec<VmRequests>,
+    /// By network card and direction, where packets were traced and not requests; those first that took most time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packets: Vec<VmPackets>,
+    /// The disks that had no request, or the taps that had no packet.
+    pub idle: Vec<String>,
+    /// The disks whose requests the trace does not show, whether they had any or not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_followed: Vec<String>,
+    /// Data that could not be observed of any disk.
+    pub missing: Vec<Missing>,
+    /// Where the time goes: a column for each of `requests`, or of `packets`, in their order.
+    pub layers: LayerFindings,
 }

@@ -1,9 +1,10 @@
 //! Many hosts: what a dataset says of them, which are outliers within their class, and which facts explain it.
 
-use crate::{Better, Estimate};
+use crate::Estimate;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use vmtax_model::Better;
 
 /// A fact's names with their values; a guest's fact has its machine behind the name: `qemu_version (kvm)`.
 pub type Facts = BTreeMap<String, String>;
