@@ -2,23 +2,14 @@
 
 use crate::{Advice, Comparison, Estimate, Summary};
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 use vmtax_model::{
     CallRow, Checkpoint, EventCost, EventKind, Layer, Machine, Missing, Role, Unanswered, Warning,
 };
 
 /// State of a request while it is in a layer.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::VariantArray,
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, VariantArray,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum State {

@@ -3,6 +3,7 @@
 //! [`SampleShare`], a cost with its remedies an [`Advice`].
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 use vmtax_model::{Interval, Latency, LiveChange, Remedy};
 
 /// A figure with its interval, where there are rounds enough for one.
@@ -24,15 +25,7 @@ impl Estimate {
 
 /// Result of a figure's comparison with its baseline.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::VariantArray,
-    strum::IntoStaticStr,
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, VariantArray, IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]

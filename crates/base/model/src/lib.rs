@@ -1,30 +1,17 @@
 //! The words of vmtax, shared by every stage: metrics and their units, workloads, machines, plans, trials, facts of a
 //! host, and warnings. Nothing here measures, boots, reads or prints.
 
-mod advice;
 mod antipattern;
-mod check;
 mod checkpoint;
 pub mod cpu_list;
-mod disk_target;
-mod event_cost;
-mod execution;
 mod fact;
-mod guest_settings;
-mod guest_tune;
-mod host_problem;
-mod import;
 mod latency;
-mod limit;
 mod live_setting;
 mod machine;
-mod metric;
-mod moments;
 mod net_backend;
 pub mod number;
 mod plan;
 pub mod samples;
-mod series;
 mod setting;
 mod share;
 mod shell;
@@ -35,80 +22,69 @@ mod trial;
 mod tune;
 mod vm;
 mod vm_counters;
-mod vm_hang;
-mod vm_layers;
 mod vm_settings;
+mod vm_trace;
 mod warning;
 mod workload;
 
-pub use advice::Remedy;
 pub use antipattern::Antipattern;
-pub use check::{Check, Readiness};
 pub use checkpoint::{
     Checkpoint, CheckpointInfo, DISK, EventSource, Layer, NETWORK, PROBE_GROUP, Scope, Side,
 };
-pub use disk_target::{device_id, libvirt_target};
-pub use event_cost::{EventCost, EventKind};
-pub use execution::{Execution, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Printed, TIMED_OUT};
 pub use fact::{
-    CpuFacts, HostFacts, HostIdentity, KernelFacts, KvmClass, KvmFacts, LOCKDOWN_FILE, QemuFacts,
-    SourceOfKernel, host_setting_files, is_tracing_locked_down,
+    Check, CpuFacts, HostFacts, HostIdentity, HostProblem, KernelFacts, KvmClass, KvmFacts,
+    LOCKDOWN_FILE, QemuFacts, Readiness, SourceOfKernel, host_setting_files,
+    is_tracing_locked_down,
 };
-pub use guest_settings::{
-    CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, GuestDiskSettings, GuestSettings, is_disk_name,
-};
-pub use guest_tune::{
-    GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, TwinOf,
-};
-pub use host_problem::HostProblem;
-pub use import::{ImportFacts, ImportedFile, ImportedFiles, JoinedClock, TraceSide};
-pub use latency::{Latency, LatencyError, LatencySummary};
-pub use limit::limit_remedy;
+pub use latency::{CallRow, Latency, LatencyError, LatencySummary, Moments};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
-pub use metric::{Better, Unit};
-pub use moments::{CallRow, Moments};
 pub use net_backend::NetBackend;
-pub use number::{FEWEST_ROUNDS, Interval};
+pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Forward, Grows, Guest, GuestSize,
-    GuestTune, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, ProfileSettings,
-    ProfileSpec, SharedBoot, SizeRange, Slot, Study, Variant, VmIdentity,
+    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Execution, Forward, Grows, Guest,
+    GuestSize, GuestTune, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm,
+    PinnedCpus, Pinning, Plan, PlanError, Printed, ProfileSettings, ProfileSpec, SharedBoot,
+    SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity,
 };
 pub use samples::AddressSpace;
-pub use series::{Series, SeriesError, Stamped, round_trip_key, thread_of_round_trip};
 pub use setting::{
-    FileValues, Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart,
+    FileValues, Libvirt, NO_FIGURE, Remedy, Restored, ScsiDevice, SetBy, Setting, SettingPart,
     SettingPlace, SpecialValue, Unset,
 };
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
-pub use shell::{shell_line, shell_path};
+pub use shell::{limit_remedy, shell_line, shell_path};
 pub use trace::{
-    CallCount, CallCounts, ClockReading, CountBy, CountMethod, Extent, GuestDisk, GuestNic,
-    HostDisk, Inside, InsideFacts, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts,
-    files,
+    CallCount, CallCounts, ClockReading, CountBy, CountMethod, EventCost, EventKind, Extent,
+    GuestDisk, GuestNic, HostDisk, Inside, InsideFacts, Missing, Moment, Ping, Probes, QemuThread,
+    Role, TraceFacts, files,
 };
 pub use trial::{
     Fairness, KERNEL_MODE, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation,
-    OperationExits, Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unanswered, Unsupported,
+    OperationExits, Outcome, Series, SeriesError, Stamped, Timer, TimerSource, TrialRecord,
+    TrialResult, Unanswered, Unsupported, round_trip_key, thread_of_round_trip,
 };
 pub use tune::{
-    Candidate, NotTried, PairPlan, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep,
+    Candidate, GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep,
+    NotTried, PairPlan, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep, TwinOf,
 };
-pub use vm::{Ability, AbilityName, Managed, Manager, RoleSource, VmDisk, VmFacts, VmNic};
+pub use vm::{
+    Ability, AbilityName, BlockedThread, FailureKind, KernelFailure, Managed, Manager, ProcessStop,
+    RoleSource, RunState, VmDisk, VmFacts, VmNic, device_id, libvirt_target,
+};
 pub use vm_counters::{
     BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters,
     KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo,
     RequestCounters, ThreadCounters, VmCounters, VmSamples,
 };
-pub use vm_hang::{BlockedThread, FailureKind, KernelFailure, ProcessStop, RunState};
-pub use vm_layers::{
-    DiskBus, GuestTrace, IMPORTED_CLOCK, ObservedDisk, ObservedGuest, TracedDisk, TracedNic,
-    VmTrace,
-};
 pub use vm_settings::{
-    CpuQuota, CpuWeight, DiskSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit,
-    PinnedThread, Qcow2Settings, ShareDevice, ShareServer, ThreadGroup, VmSettings,
+    CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,
+    GuestSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
+    ShareDevice, ShareServer, ThreadGroup, VmSettings, is_disk_name,
+};
+pub use vm_trace::{
+    DiskBus, GuestTrace, IMPORTED_CLOCK, ImportFacts, ImportedFile, ImportedFiles, JoinedClock,
+    ObservedDisk, ObservedGuest, TraceSide, TracedDisk, TracedNic, VmTrace,
 };
 pub use warning::Warning;
 pub use workload::{

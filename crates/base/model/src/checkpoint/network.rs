@@ -1,8 +1,9 @@
 //! The table of round trips over the network.
 
-use super::layer::Layer;
-use super::source::{EventSource, NOTIFY, Scope, WAITS, call, kvm, tracepoint};
-use super::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
+use super::{
+    ALWAYS, Checkpoint, CheckpointInfo, EventSource, Layer, NOTIFY, OPTIONAL, Scope, Side, WAITS,
+    call, checkpoints, kvm, tracepoint,
+};
 
 /// Event that copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
 const READS: EventSource = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);

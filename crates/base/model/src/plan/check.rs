@@ -1,11 +1,9 @@
 //! Checks of a plan: the conditions of every plan, then those of its study.
 
 use super::definition::Plan;
-use super::error::{PlanError, range};
-use super::observed_vm::ObservedVm;
-use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
-use super::study::{Compare, GuestTune, Study};
+use super::study::{Compare, Grows, GuestTune, MAX_STEPS, MIN_STEPS, ObservedVm, SizeRange, Study};
 use super::variant::Variant;
+use super::{PlanError, range};
 use crate::{
     GuestTuneSpec, ImportedFiles, Machine, NetBackend, Probes, Setting, SettingPart, ShareMethod,
     TuneSpec, WorkloadName,

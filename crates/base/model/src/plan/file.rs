@@ -1,14 +1,13 @@
 //! Plans as TOML and in recordings. The only place that knows former versions: plans without `study` get it from their
 //! tables, and former names are aliases.
 
+use super::PlanError;
 use super::command::CommandSpec;
 use super::definition::Plan;
-use super::error::PlanError;
 use super::guest::Guest;
-use super::observed_vm::ObservedVm;
-use super::profile::ProfileSettings;
-use super::size_range::SizeRange;
-use super::study::{Compare, CompareSpec, GuestTune, ProfileSpec, Study};
+use super::study::{
+    Compare, CompareSpec, GuestTune, ObservedVm, ProfileSettings, ProfileSpec, SizeRange, Study,
+};
 use super::variant::Variant;
 use crate::{
     GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec,

@@ -1,8 +1,7 @@
 //! The trials of a plan, and the order in which they are made.
 
 use super::definition::Plan;
-use super::size_range::{Grows, GuestSize};
-use super::study::Study;
+use super::study::{Grows, GuestSize, Study};
 use crate::{Machine, Probes, WorkloadSpec};
 
 /// One machine in one round at one step: it runs every workload of the plan.

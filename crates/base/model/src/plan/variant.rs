@@ -1,6 +1,6 @@
 //! A variant: a configuration of the guest.
 
-use super::error::PlanError;
+use super::PlanError;
 use super::guest::Guest;
 use crate::{Machine, NetBackend, Setting, Share, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
