@@ -60,7 +60,7 @@ pub struct Against {
 }
 
 /// Findings of `compare`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CompareFindings {
     /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
@@ -94,15 +94,8 @@ impl CompareFindings {
         CompareFindings {
             schema: REPORT_SCHEMA,
             baseline: baseline.to_owned(),
-            against: Vec::new(),
             min_effect,
-            rounds: 0,
-            rounds_planned: 0,
-            round_s: 0.0,
-            one_boot: false,
-            warming_up: BTreeMap::new(),
-            method: String::new(),
-            warnings: Vec::new(),
+            ..CompareFindings::default()
         }
     }
 

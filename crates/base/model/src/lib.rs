@@ -88,8 +88,7 @@ pub use vm_trace::{
 };
 pub use warning::Warning;
 pub use workload::{
-    BatchEdge, Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec,
-    parse_size,
+    BatchEdge, Metric, Needs, Places, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,
 };
 
 /// The version of every file in a recording and of a plan. A reader accepts this one and older ones.

@@ -5,10 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A virtual machine monitor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Vmm {
     /// QEMU, the only VMM that vmtax boots guests with.
+    #[default]
     Qemu,
 }
 

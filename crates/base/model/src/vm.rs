@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Facts about a virtual machine at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmFacts {
     /// PID of the VMM's process.
     pub pid: i32,
@@ -82,25 +82,7 @@ impl VmFacts {
     pub fn unknown(pid: i32) -> VmFacts {
         VmFacts {
             pid,
-            name: None,
-            binary: None,
-            vmm: Vmm::Qemu,
-            version: None,
-            managed: None,
-            accelerator: None,
-            process_stop: None,
-            state: None,
-            monitor_timeout_s: None,
-            kernel_failure: None,
-            vcpus: 0,
-            memory: 0,
-            roles_from: RoleSource::Names,
-            threads: Vec::new(),
-            disks: Vec::new(),
-            nics: Vec::new(),
-            cgroup: None,
-            thread_groups: Vec::new(),
-            abilities: Vec::new(),
+            ..VmFacts::default()
         }
     }
 }
@@ -146,12 +128,13 @@ impl Manager {
 }
 
 /// Where roles of threads are known from, the surest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RoleSource {
     /// The VMM's monitor.
     Monitor,
     /// The threads' names (QEMU's `debug-threads=on`).
+    #[default]
     Names,
     /// The vCPU on which each thread waits in `KVM_RUN`.
     KvmRun,

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// The command of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CommandSpec {
     /// Program and arguments.
     pub argv: Vec<String>,
@@ -28,20 +28,16 @@ pub struct CommandSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathBuf>,
     /// True if a native command works on the host's files themselves, so that its writes stay.
-    #[serde(default, rename = "in-place", skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_place: bool,
     /// Continue after a failure of the command on the baseline, and count its failing runs.
-    #[serde(default, rename = "ignore-failure", skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_failure: bool,
     /// Size of the scratch disk for a guest's writes, MiB; without one they stay in a tmpfs.
-    #[serde(
-        default,
-        rename = "scratch-mib",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u32>,
     /// True if each guest runs the command once more after the rounds, to trace its requests to the scratch disk.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub layers: bool,
     /// The guest's network besides its loopback interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,17 +56,7 @@ impl CommandSpec {
         CommandSpec {
             argv,
             directory,
-            setup: None,
-            prepare: None,
-            cleanup: None,
-            write: Vec::new(),
-            in_place: false,
-            ignore_failure: false,
-            scratch_mib: None,
-            layers: false,
-            net: None,
-            forward: Vec::new(),
-            metrics: Vec::new(),
+            ..CommandSpec::default()
         }
     }
 
@@ -144,11 +130,6 @@ impl CommandSpec {
         }
         Ok(())
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 /// Folders that each guest has for itself.

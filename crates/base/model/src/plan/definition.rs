@@ -98,10 +98,9 @@ impl Plan {
 
     /// Returns the size that is varied, with its steps; `None` of a study other than `scale`.
     pub fn range(&self) -> Option<&SizeRange> {
-        if let Study::Scale(range) = &self.study {
-            Some(range)
-        } else {
-            None
+        match &self.study {
+            Study::Scale(range) => Some(range),
+            _ => None,
         }
     }
 
@@ -116,20 +115,18 @@ impl Plan {
 
     /// When a comparison has measured enough.
     pub fn comparison(&self) -> Option<Compare> {
-        if let Study::Compare(compare) = &self.study {
-            Some(compare.settings)
-        } else {
-            None
+        match &self.study {
+            Study::Compare(compare) => Some(compare.settings),
+            _ => None,
         }
     }
 
     /// Returns the settings with which QEMU, or a process that runs already, is profiled; `None` of a study other than
     /// `profile`.
     pub fn profile(&self) -> Option<&ProfileSettings> {
-        if let Study::Profile(profile) = &self.study {
-            Some(&profile.settings)
-        } else {
-            None
+        match &self.study {
+            Study::Profile(profile) => Some(&profile.settings),
+            _ => None,
         }
     }
 
@@ -166,28 +163,25 @@ impl Plan {
 
     /// Returns the changes that are tried on a running VM; `None` of a study other than `tune`.
     pub fn tune(&self) -> Option<&TuneSpec> {
-        if let Study::Tune(spec) = &self.study {
-            Some(spec)
-        } else {
-            None
+        match &self.study {
+            Study::Tune(spec) => Some(spec),
+            _ => None,
         }
     }
 
     /// Returns the settings that are tried on a guest booted for it; `None` of a study other than `tune-guest`.
     pub fn guest_tune(&self) -> Option<&GuestTuneSpec> {
-        if let Study::TuneGuest(tune) = &self.study {
-            Some(&tune.spec)
-        } else {
-            None
+        match &self.study {
+            Study::TuneGuest(tune) => Some(&tune.spec),
+            _ => None,
         }
     }
 
     /// The files of other tools that are imported.
     pub fn imported(&self) -> Option<&ImportedFiles> {
-        if let Study::Import(files) = &self.study {
-            Some(files)
-        } else {
-            None
+        match &self.study {
+            Study::Import(files) => Some(files),
+            _ => None,
         }
     }
 

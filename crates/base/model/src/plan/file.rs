@@ -15,7 +15,7 @@ use crate::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct PlanFile {
     #[serde(default = "current_schema")]
     schema: u32,
@@ -26,11 +26,7 @@ struct PlanFile {
     rounds: u32,
     #[serde(default)]
     seed: u64,
-    #[serde(
-        default = "default_timeout",
-        rename = "timeout-s",
-        alias = "deadline-s"
-    )]
+    #[serde(default = "default_timeout", alias = "deadline-s")]
     timeout_s: u32,
     machines: Vec<Machine>,
     #[serde(default = "unobserved", skip_serializing_if = "is_unobserved")]
@@ -57,19 +53,11 @@ struct PlanFile {
     vm: Option<ObservedVm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tune: Option<Box<TuneSpec>>,
-    #[serde(
-        default,
-        rename = "tune-guest",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     tune_guest: Option<Box<GuestTuneSpec>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     import: Option<ImportedFiles>,
-    #[serde(
-        default,
-        rename = "not-measured",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     not_measured: Vec<Missing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reproduces: Option<String>,

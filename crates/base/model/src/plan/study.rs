@@ -290,7 +290,7 @@ impl ProfileSettings {
     }
 }
 
-/// Growth growth laws cannot be distinguished by fewer.
+/// Growth laws cannot be distinguished by fewer.
 pub(super) const MIN_STEPS: usize = 3;
 
 pub(super) const MAX_STEPS: usize = 64;
@@ -302,7 +302,7 @@ pub(super) const MAX_STEPS: usize = 64;
 /// option = "disk.depth"
 /// steps = [1, 2, 4, 8, 16, 32]
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizeRange {
     /// `WORKLOAD.OPTION` of a workload of the plan, or one of the guest's sizes: `guest.cpus`, `guest.memory-mib`,
@@ -376,9 +376,7 @@ impl SizeRange {
         SizeRange {
             option: option.to_owned(),
             steps,
-            budget_s: None,
-            one_boot: false,
-            left_out: Vec::new(),
+            ..SizeRange::default()
         }
     }
 

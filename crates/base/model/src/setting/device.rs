@@ -116,10 +116,9 @@ pub(super) const TABLE: &[Setting] = &[
         part: SettingPart::Bus,
         line: "-device VALUE,drive=…",
         libvirt: Libvirt::Element("`bus='virtio'` of `<target>`; remove the disk's `<address>`"),
-        restored: Restored {
-            trap: "The guest needs the driver of virtio-blk, and finds the disk by another name.",
-            source: NO_FIGURE,
-        },
+        restored: Restored::harmful(
+            "The guest needs the driver of virtio-blk, and finds the disk by another name.",
+        ),
         ..device("bus", Unset::Is("virtio-blk"))
     },
     Setting {
@@ -186,18 +185,14 @@ pub(super) const TABLE: &[Setting] = &[
         libvirt: Libvirt::DriverOrController("ioeventfd"),
         line: "-device virtio-…-pci,ioeventfd=VALUE",
         undo: "ioeventfd=off",
-        restored: Restored {
-            trap: "",
-            source: "QEMU commit 0ebf76aae583: an emulated NVMe disk from 35 to 41 k requests/s",
-        },
+        restored: Restored::published(
+            "QEMU commit 0ebf76aae583: an emulated NVMe disk from 35 to 41 k requests/s",
+        ),
         ..device("ioeventfd", Unset::Is("on"))
     },
     Setting {
         libvirt: Libvirt::Driver("event_idx"),
-        restored: Restored {
-            trap: "",
-            source: "qemu-devel: 15 % fewer notifications",
-        },
+        restored: Restored::published("qemu-devel: 15 % fewer notifications"),
         ..device("event_idx", Unset::Is("on"))
     },
     device("indirect_desc", Unset::Is("on")),
@@ -245,10 +240,7 @@ pub(super) const TABLE: &[Setting] = &[
         part: SettingPart::AllNodes,
         unset: Unset::Is("ignore"),
         libvirt: Libvirt::Driver("discard"),
-        restored: Restored {
-            trap: "What the guest frees stays allocated on the host.",
-            source: NO_FIGURE,
-        },
+        restored: Restored::harmful("What the guest frees stays allocated on the host."),
         ..file("discard")
     },
     Setting {
@@ -260,10 +252,9 @@ pub(super) const TABLE: &[Setting] = &[
     Setting {
         unset: Unset::Is("raw"),
         cost: ChangeCost::VmRestart,
-        restored: Restored {
-            trap: "No snapshots, no backing image; the image is as large as its disk.",
-            source: NO_FIGURE,
-        },
+        restored: Restored::harmful(
+            "No snapshots, no backing image; the image is as large as its disk.",
+        ),
         ..format("format")
     },
     Setting {
@@ -299,10 +290,7 @@ pub(super) const TABLE: &[Setting] = &[
         line: "-netdev user,id=net0",
         read_back: "QEMU's command line: -netdev",
         undo: "-netdev user,id=net0",
-        restored: Restored {
-            trap: "",
-            source: NO_FIGURE,
-        },
+        restored: Restored::published(NO_FIGURE),
         values: &[
             backend(
                 "tap",

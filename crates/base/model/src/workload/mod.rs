@@ -261,20 +261,11 @@ pub struct UnknownWorkload(pub String);
 impl FromStr for WorkloadName {
     type Err = UnknownWorkload;
     fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
-        WorkloadName::ALL
-            .iter()
-            .copied()
-            .find(|workload| workload.as_str() == s)
+        let mut all = WorkloadName::ALL.iter().copied();
+        all.find(|workload| workload.as_str() == s)
             .ok_or_else(|| UnknownWorkload(s.to_owned()))
     }
 }
-
-/// The name given is no metric of this version.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown metric '{0}': `vmtax history` lists those that were measured; one of a newer vmtax takes that version"
-)]
-pub struct UnknownMetric(pub String);
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -283,13 +274,14 @@ impl fmt::Display for Metric {
 }
 
 impl FromStr for Metric {
-    type Err = UnknownMetric;
-    fn from_str(id: &str) -> Result<Self, UnknownMetric> {
-        Metric::ALL
-            .iter()
-            .copied()
-            .find(|metric| metric.id() == id)
-            .ok_or_else(|| UnknownMetric(id.to_owned()))
+    type Err = String;
+    fn from_str(id: &str) -> Result<Self, String> {
+        let mut all = Metric::ALL.iter().copied();
+        all.find(|metric| metric.id() == id).ok_or_else(|| {
+            format!(
+                "unknown metric '{id}': `vmtax history` lists those that were measured; one of a newer vmtax takes that version"
+            )
+        })
     }
 }
 
@@ -300,8 +292,8 @@ impl From<Metric> for String {
 }
 
 impl TryFrom<String> for Metric {
-    type Error = UnknownMetric;
-    fn try_from(id: String) -> Result<Self, UnknownMetric> {
+    type Error = String;
+    fn try_from(id: String) -> Result<Self, String> {
         id.parse()
     }
 }
