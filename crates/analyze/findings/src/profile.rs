@@ -91,10 +91,8 @@ pub struct ProfileFindings {
     /// True if the process ended before the sampling time.
     pub ended: bool,
     /// State of its guest at the end, by its monitor; null where the monitor was not asked.
-    #[serde(default)]
     pub state: Option<RunState>,
     /// Signal or tracer that had stopped the process at the end; null where its threads could run.
-    #[serde(default)]
     pub process_stop: Option<ProcessStop>,
     /// Samples with user frames whose innermost frame is outside translated code.
     pub user_samples: u64,
@@ -119,21 +117,16 @@ pub struct ProfileFindings {
     pub tcg: Vec<TcgShare>,
     /// States of the process's threads over the time; null where neither the scheduler nor wall-clock samples show
     /// them.
-    #[serde(default)]
     pub states: Option<StateFindings>,
     /// Wall-clock samples of the process; null where there are none.
     pub wall: Option<WallFindings>,
     /// VM exits of the process's guest; null where KVM runs no guest of it, or none could be counted.
-    #[serde(default)]
     pub exits: Option<GuestExits>,
     /// Code that the guest's vCPUs execute; null where KVM runs no guest of the process, or nothing could be asked.
-    #[serde(default)]
     pub code: Option<GuestCode>,
     /// Scheduler trace; null where it was not recorded.
-    #[serde(default)]
     pub schedule: Option<ScheduleFindings>,
     /// Observations inside the guest; null where nothing was sampled there.
-    #[serde(default)]
     pub guest: Option<GuestFindings>,
     /// Figures that could not be observed, why, and the remedy.
     pub missing: Vec<Missing>,
@@ -150,7 +143,6 @@ pub struct StateFindings {
     pub threads: Vec<ThreadStates>,
     /// Who used the host CPUs for which its threads waited: its vCPUs, where they waited; null where none waited, or that is
     /// not known.
-    #[serde(default)]
     pub contention: Option<CpuContention>,
     /// Advice that removes waits.
     pub advice: Vec<Advice>,
@@ -360,7 +352,6 @@ pub struct WallFindings {
     /// Lengths of the stops of threads for sampling.
     pub pauses: Pauses,
     /// Null where threads were stopped to the end, or never.
-    #[serde(default)]
     pub stops_ended: Option<StopsEnded>,
     /// Stacks that unwound to the start of the thread.
     pub unwound: SampleShare,

@@ -29,19 +29,15 @@ pub struct VmRates {
     /// State of the guest; null where nobody was asked.
     pub state: Option<RunState>,
     /// Signal or tracer that stopped its process; null while its threads may run.
-    #[serde(default)]
     pub process_stop: Option<ProcessStop>,
     /// Time without an answer of QEMU's monitor, s; null where it answered, was not asked, or serves another client.
-    #[serde(default)]
     pub monitor_timeout_s: Option<f64>,
     /// The reason why no monitor is asked; null where there is one.
-    #[serde(default)]
     pub no_monitor: Option<String>,
     /// Threads that were in uninterruptible sleep for the whole interval; the main loop, too, where the monitor did not answer.
     #[serde(default)]
     pub blocked: Vec<BlockedThread>,
     /// Failure of the guest's kernel at the end of a console that QEMU writes to a file; null without one.
-    #[serde(default)]
     pub kernel_failure: Option<KernelFailure>,
     /// Part of the interval that its vCPU threads were on a CPU, mean of the vCPUs, 0 to 1: %RUN. Null without vCPU threads.
     pub run: Option<f64>,
@@ -60,7 +56,6 @@ pub struct VmRates {
     /// Of all disks.
     pub io: Option<IoRates>,
     /// Figures of the guest itself; null without an agent in it that answers.
-    #[serde(default)]
     pub guest: Option<GuestRates>,
     /// Rates of the VM's tap devices.
     pub nics: Vec<NicRates>,
@@ -154,7 +149,6 @@ pub struct IoRates {
     /// Mean time of a write in QEMU and below, ns; null without writes.
     pub write_ns: Option<f64>,
     /// Mean time of a write with the flushes after it, ns: of writes and flushes, for each write. Null without writes.
-    #[serde(default)]
     pub write_and_flush_ns: Option<f64>,
     /// The 99th percentile of a request's time, ns, the upper end of its bin; null without histograms or requests.
     pub p99_ns: Option<f64>,
@@ -180,7 +174,6 @@ pub struct DiskRates {
     pub device: Option<DeviceRates>,
     /// Mean time of the disk's own requests at the host's device, ns: DAVG. Null without requests, and where the disk is not itself
     /// a block device that QEMU opened with `O_DIRECT`: then the device counts other requests, too.
-    #[serde(default)]
     pub davg_ns: Option<f64>,
     /// Tells that DAVG is null because the kernel counts the times of this volume's requests in ticks, too long for so few.
     #[serde(default)]

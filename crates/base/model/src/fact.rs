@@ -22,7 +22,6 @@ pub struct CpuFacts {
     /// Model name of the CPU.
     pub model: String,
     /// Revision of the microcode, as /proc/cpuinfo has it.
-    #[serde(default)]
     pub microcode: Option<String>,
     /// Logical CPUs that are online.
     pub online: u32,
@@ -153,10 +152,8 @@ pub struct HostFacts {
     /// Memory of the host, MiB.
     pub memory_mib: u64,
     /// Transparent huge pages: `always`, `madvise`, `never`; `None` where the kernel has none.
-    #[serde(default)]
     pub transparent_hugepage: Option<String>,
     /// KVM's module parameter, ns; `None` where the module is not loaded.
-    #[serde(default)]
     pub halt_poll_ns: Option<u64>,
     /// Values in effect of [`host_setting_files`], by the file; without those that the host lacks. Empty in older recordings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -235,7 +232,6 @@ pub struct Check {
     /// Why it matters to a measurement.
     pub why: String,
     /// Problem, by the rule that has the remedies. `None` where there is no problem, or nobody can change it.
-    #[serde(default)]
     pub problem: Option<HostProblem>,
     /// The remedies of that rule, best first. Recordings of before have a text, `fix`.
     #[serde(default, alias = "fix", deserialize_with = "remedies_or_text")]

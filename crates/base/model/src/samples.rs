@@ -525,13 +525,10 @@ pub struct ProfileFacts {
     /// The imported file; null where a process was observed.
     pub file: Option<String>,
     /// The VM that the process runs; null where it is not a VMM.
-    #[serde(default)]
     pub vm: Option<VmFacts>,
     /// State of its guest at the end, by its monitor; null where the monitor was not asked.
-    #[serde(default)]
     pub state: Option<RunState>,
     /// Signal or tracer that had stopped the process at the end; null where its threads could run.
-    #[serde(default)]
     pub process_stop: Option<ProcessStop>,
     /// Data that could not be observed.
     pub missing: Vec<Missing>,

@@ -163,7 +163,6 @@ pub struct VmDisk {
     /// exactly one.
     pub host_device: Option<u64>,
     /// The block device that the disk itself is, by the same number; null where it is a file.
-    #[serde(default)]
     pub own_device: Option<u64>,
     /// Extents of the file on that device, as far as the file system tells of all of them.
     pub extents: Option<usize>,

@@ -20,7 +20,6 @@ pub struct VmSettings {
     #[serde(default)]
     pub low_weights: Vec<CpuWeight>,
     /// The memory limit of its control group; null where that has none.
-    #[serde(default)]
     pub memory_limit: Option<MemoryLimit>,
     /// Iothreads of the VM, as its monitor names them.
     #[serde(default)]
@@ -35,7 +34,6 @@ pub struct VmSettings {
     #[serde(default)]
     pub host_queues: Vec<HostQueue>,
     /// Settings of the guest's own kernel, which a diagnosis reads; null without an agent in it that reads files.
-    #[serde(default)]
     pub guest: Option<GuestSettings>,
 }
 
@@ -150,7 +148,6 @@ pub struct DiskSettings {
     /// The file or device behind it.
     pub file: PathBuf,
     /// Size of the disk that the guest sees, bytes; null if unknown.
-    #[serde(default)]
     pub size: Option<u64>,
     /// The iothread that serves it; null for the main loop.
     pub iothread: Option<String>,
@@ -267,10 +264,8 @@ pub struct GuestSettings {
     /// Those that it can use.
     pub clock_sources: Vec<String>,
     /// The governor of idle states; null where it has none.
-    #[serde(default)]
     pub cpuidle_governor: Option<String>,
     /// The kernel's command line; null where the agent may not read it.
-    #[serde(default)]
     pub command_line: Option<String>,
     /// Disks of the guest for which the disk of QEMU is known.
     pub disks: Vec<GuestDiskSettings>,

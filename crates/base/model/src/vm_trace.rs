@@ -94,10 +94,8 @@ pub struct VmTrace {
     #[serde(default)]
     pub imported: bool,
     /// The trace of the guest's kernel beside it that another tool recorded; null where there is none.
-    #[serde(default)]
     pub guest: Option<GuestTrace>,
     /// Host ticks minus guest ticks, as KVM keeps the offset; null where it does not tell.
-    #[serde(default)]
     pub kvm_offset: Option<i64>,
 }
 

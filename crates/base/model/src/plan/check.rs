@@ -36,27 +36,17 @@ impl Plan {
         range("rounds", self.rounds, 1, 10_000)?;
         range("timeout-s", self.timeout_s, 1, 86_400)?;
         range("probes (how many)", self.probes.len() as u32, 1, 64)?;
-        let variants = if self.guest_tune().is_some() {
-            GuestTuneSpec::MAX_VARIANTS
-        } else {
-            MAX_VARIANTS
-        };
-        range(
-            "variant (how many)",
-            self.variants.len() as u32,
-            1,
-            variants,
-        )?;
+        let most = self
+            .guest_tune()
+            .map_or(MAX_VARIANTS, |_| GuestTuneSpec::MAX_VARIANTS);
+        range("variant (how many)", self.variants.len() as u32, 1, most)?;
         self.check_names()?;
         self.check_machines()?;
         self.variants
             .iter()
             .try_for_each(|variant| self.check_variant(variant))?;
-        if let Some(machine) = self
-            .machines
-            .iter()
-            .find(|m| self.variants_on(**m).next().is_none())
-        {
+        let mut machines = self.machines.iter();
+        if let Some(machine) = machines.find(|m| self.variants_on(**m).next().is_none()) {
             return invalid(format!(
                 "every variant is for another machine than {machine}: leave {machine} or a variant's machine out"
             ));
@@ -69,27 +59,22 @@ impl Plan {
 
     fn check_names(&self) -> Result<(), PlanError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_plain) {
+        let is_odd = |name: &String| name.len() > 64 || !name.chars().all(is_plain);
+        if self.name.is_empty() || is_odd(&self.name) {
             return invalid(format!(
                 "name '{}' must be 1 to 64 letters, digits, '-' or '_': it names a folder",
                 self.name.escape_default()
             ));
         }
-        if self
-            .reproduces
-            .as_ref()
-            .is_some_and(|name| name.len() > 64 || !name.chars().all(is_plain))
-        {
+        if self.reproduces.as_ref().is_some_and(is_odd) {
             return invalid(
                 "reproduces must be the name of a published result: `vmtax reproduce list` has them",
             );
         }
         listed_once("machine", self.machines.iter())?;
         listed_once("workload", self.workloads.iter().map(|w| w.name))?;
-        listed_once(
-            "variant",
-            self.variants.iter().map(|v| v.name.escape_default()),
-        )
+        let names = self.variants.iter().map(|v| v.name.escape_default());
+        listed_once("variant", names)
     }
 
     fn check_machines(&self) -> Result<(), PlanError> {
@@ -273,13 +258,9 @@ impl Plan {
             Study::Tune(tune) => self.check_tune(tune),
             Study::TuneGuest(tune) => self.check_guest_tune(tune),
             Study::Import(import) => self.check_import(import),
-            Study::Profile(_)
-                if self.is_attached()
-                    && !(self.machines.is_empty() && self.workloads.is_empty()) =>
-            {
-                invalid(
-                    "profile.pid and profile.file name what is there already: leave machines and workload empty",
-                )
+            Study::Profile(_) if self.is_attached() => {
+                self.check_runs_nothing("profile.pid and profile.file name what is there already")?;
+                self.check_command()
             }
             Study::Profile(_) => self.check_command(),
             _ => Ok(()),
@@ -304,11 +285,17 @@ impl Plan {
         Ok(())
     }
 
+    /// Checks that a plan which names something that is there already has nothing to run.
+    fn check_runs_nothing(&self, why: &str) -> Result<(), PlanError> {
+        match self.machines.is_empty() && self.workloads.is_empty() {
+            true => Ok(()),
+            false => invalid(format!("{why}: leave machines and workload empty")),
+        }
+    }
+
     /// Checks that the plan observes a VM and runs nothing itself.
     fn check_observed_vm(&self, vm: &ObservedVm) -> Result<(), PlanError> {
-        if !(self.machines.is_empty() && self.workloads.is_empty()) {
-            return invalid("[vm] names a VM that runs already: leave machines and workload empty");
-        }
+        self.check_runs_nothing("[vm] names a VM that runs already")?;
         if vm.pid <= 0 || vm.time_ms == 0 {
             return invalid("[vm] takes a pid and a time-ms above 0");
         }
@@ -317,11 +304,7 @@ impl Plan {
 
     /// Checks that the plan tunes a running VM and runs nothing itself.
     fn check_tune(&self, tune: &TuneSpec) -> Result<(), PlanError> {
-        if !(self.machines.is_empty() && self.workloads.is_empty()) {
-            return invalid(
-                "[tune] names a VM that runs already: leave machines and workload empty",
-            );
-        }
+        self.check_runs_nothing("[tune] names a VM that runs already")?;
         if tune.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
             return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
         }
@@ -348,11 +331,7 @@ impl Plan {
 
     /// Checks that the plan imports files and runs nothing itself.
     fn check_import(&self, import: &ImportedFiles) -> Result<(), PlanError> {
-        if !(self.machines.is_empty() && self.workloads.is_empty()) {
-            return invalid(
-                "[import] names traces that are there: leave machines and workload empty",
-            );
-        }
+        self.check_runs_nothing("[import] names traces that are there")?;
         if import.files.is_empty() || import.files.len() > MAX_FILES {
             return invalid(format!("[import] takes 1 to {MAX_FILES} files"));
         }
