@@ -73,13 +73,13 @@ pub struct Findings {
 impl Findings {
     /// The metric of a machine with the largest ratio to native.
     pub fn largest_overhead(&self, machine: Machine) -> Option<(Metric, &Comparison)> {
-        let columns = self
-            .rows
-            .iter()
-            .flat_map(|row| row.machines.iter().map(|column| (row.metric, column)));
-        let of_machine = columns.filter(|(_, column)| column.machine == machine);
-        let overheads =
-            of_machine.filter_map(|(metric, column)| Some((metric, column.overhead.as_ref()?)));
+        let overheads = self.rows.iter().flat_map(|row| {
+            let columns = row
+                .machines
+                .iter()
+                .filter(|column| column.machine == machine);
+            columns.filter_map(|column| Some((row.metric, column.overhead.as_ref()?)))
+        });
         overheads.max_by(|a, b| a.1.ratio.median.total_cmp(&b.1.ratio.median))
     }
 }

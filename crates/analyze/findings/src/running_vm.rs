@@ -268,28 +268,23 @@ impl VmRates {
         self.threads.first().filter(|thread| thread.run > 0.0)
     }
 
+    fn of_nics(&self, rate: impl Fn(&NicRates) -> f64) -> f64 {
+        self.nics.iter().map(rate).sum()
+    }
+
     /// Packets per second of all tap devices, both directions.
     pub fn packets_per_s(&self) -> f64 {
-        self.nics
-            .iter()
-            .map(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s)
-            .sum()
+        self.of_nics(|nic| nic.rx_packets_per_s + nic.tx_packets_per_s)
     }
 
     /// Bytes per second of all tap devices, both directions.
     pub fn network_bytes_per_s(&self) -> f64 {
-        self.nics
-            .iter()
-            .map(|nic| nic.rx_bytes_per_s + nic.tx_bytes_per_s)
-            .sum()
+        self.of_nics(|nic| nic.rx_bytes_per_s + nic.tx_bytes_per_s)
     }
 
     /// Dropped packets per second of all tap devices.
     pub fn drops_per_s(&self) -> f64 {
-        self.nics
-            .iter()
-            .map(|nic| nic.rx_dropped_per_s + nic.tx_dropped_per_s)
-            .sum()
+        self.of_nics(|nic| nic.rx_dropped_per_s + nic.tx_dropped_per_s)
     }
 
     /// Why the guest does not run, if it does not.
@@ -299,14 +294,12 @@ impl VmRates {
 
     /// Returns true where no vCPU ran in the interval, and nothing tells whether the guest is halted or paused.
     pub fn may_be_paused(&self) -> bool {
-        let mut vcpus = self
-            .threads
-            .iter()
+        let vcpus = self.threads.iter();
+        let mut vcpus = vcpus
             .filter(|thread| matches!(thread.role, Role::Vcpu(_)))
             .peekable();
-        let is_unknown =
-            self.state.is_none() && self.process_stop.is_none() && vcpus.peek().is_some();
-        is_unknown && !vcpus.any(|vcpu| vcpu.ran())
+        let is_unknown = self.state.is_none() && self.process_stop.is_none();
+        is_unknown && vcpus.peek().is_some() && !vcpus.any(|vcpu| vcpu.ran())
     }
 
     /// Mean time of the requests of all disks as the guest sees them, ns: GAVG.

@@ -173,10 +173,8 @@ impl CpuContention {
     /// the wait, the possible causes and `false`.
     pub fn causes(&self) -> (Vec<RunQueueCause>, bool) {
         let ([own_least, own_most], [other_least, other_most]) = (self.own, self.other);
-        let (mut causes, other) = (
-            self.causes_for(own_least, other_most),
-            self.causes_for(own_most, other_least),
-        );
+        let mut causes = self.causes_for(own_least, other_most);
+        let other = self.causes_for(own_most, other_least);
         let is_certain = causes == other && !causes.is_empty();
         causes.extend(other);
         if causes.is_empty() {

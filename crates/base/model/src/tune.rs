@@ -285,12 +285,15 @@ impl GuestTuneSpec {
     /// Configurations at most: each candidate beside ever more of the others, and what is confirmed.
     pub const MAX_VARIANTS: u32 = 512;
 
+    fn candidates_of(&self, configuration: &[usize]) -> impl Iterator<Item = &GuestCandidate> {
+        let numbers = configuration.iter();
+        numbers.filter_map(|number| self.candidates.get(*number))
+    }
+
     /// Returns the name of a configuration.
     pub fn name(&self, configuration: &[usize]) -> String {
-        let names = configuration
-            .iter()
-            .filter_map(|number| self.candidates.get(*number));
-        let names: Vec<&str> = names.map(|candidate| &*candidate.name).collect();
+        let on = self.candidates_of(configuration);
+        let names: Vec<&str> = on.map(|candidate| &*candidate.name).collect();
         if names.is_empty() {
             GuestTuneSpec::BASELINE.to_owned()
         } else {
@@ -305,10 +308,7 @@ impl GuestTuneSpec {
         configuration: &[usize],
     ) -> BTreeMap<String, String> {
         let mut set = baseline.set.clone();
-        for candidate in configuration
-            .iter()
-            .filter_map(|number| self.candidates.get(*number))
-        {
+        for candidate in self.candidates_of(configuration) {
             set.extend(candidate.set.clone());
         }
         set.retain(|_, value| value != GuestTuneSpec::LEFT_OUT);
@@ -322,9 +322,7 @@ impl GuestTuneSpec {
             set: self.settings(baseline, configuration),
         }
     }
-}
 
-impl GuestTuneSpec {
     /// Trials with one probe each that its parts mean.
     pub(crate) fn boots(&self) -> u64 {
         self.parts
@@ -338,37 +336,26 @@ impl GuestTuneSpec {
         let names = |candidate: &GuestCandidate| candidate.name.clone();
         let mut known: Vec<String> = self.candidates.iter().map(names).collect();
         known.sort_unstable();
+        let is_known = |number: &usize| *number < self.candidates.len();
         let is_ascending = |numbers: &Vec<usize>| {
-            numbers.windows(2).all(|pair| pair[0] < pair[1])
-                && numbers
-                    .last()
-                    .is_none_or(|last| *last < self.candidates.len())
+            numbers.windows(2).all(|pair| pair[0] < pair[1]) && numbers.last().is_none_or(is_known)
         };
         let rounds: u64 = self.parts.iter().map(|part| u64::from(part.rounds)).sum();
+        let is_bare =
+            |candidate: &GuestCandidate| candidate.name.is_empty() || candidate.set.is_empty();
+        let is_late = |pair: &[GuestTunePart]| pair[0].first_round > pair[1].first_round;
+        let mut configurations = self.parts.iter().flat_map(|part| &part.configurations);
         if self.candidates.len() > GuestTuneSpec::MAX_CANDIDATES {
             Some("it has more than 24 candidates: leave some out")
         } else if known.windows(2).any(|pair| pair[0] == pair[1]) {
             Some("a candidate is listed twice: list it once")
-        } else if self
-            .candidates
-            .iter()
-            .any(|candidate| candidate.name.is_empty() || candidate.set.is_empty())
-        {
+        } else if self.candidates.iter().any(is_bare) {
             Some("a candidate has no name or sets nothing: leave it out")
         } else if self.budget_s == 0 {
             Some("budget-s must be above 0")
-        } else if !self
-            .parts
-            .iter()
-            .all(|part| part.configurations.iter().all(is_ascending))
-        {
+        } else if !configurations.all(is_ascending) {
             Some("a part names a candidate that there is not: leave the parts out to tune again")
-        } else if self
-            .parts
-            .windows(2)
-            .any(|pair| pair[0].first_round > pair[1].first_round)
-            || rounds > 10_000
-        {
+        } else if self.parts.windows(2).any(is_late) || rounds > 10_000 {
             Some(
                 "its parts are not in the order of their rounds: leave the parts out to tune again",
             )

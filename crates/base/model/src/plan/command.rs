@@ -80,21 +80,17 @@ impl CommandSpec {
     /// Checks that the command can run, whatever the plan around it.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let refused = |what: &str| Err(PlanError::Invalid(format!("command: {what}")));
-        match self.argv.first() {
-            None => return refused("argv is empty: give the program and its arguments"),
-            Some(program) if program.is_empty() => {
-                return refused("the program's name is empty: name one");
-            }
-            Some(_) if self.argv.iter().any(|w| w.contains('\0')) => {
-                return refused("an argument contains a NUL byte: remove it");
-            }
-            Some(_) => {}
+        let Some(program) = self.argv.first() else {
+            return refused("argv is empty: give the program and its arguments");
+        };
+        if program.is_empty() {
+            return refused("the program's name is empty: name one");
         }
-        if self
-            .before()
-            .chain(self.after())
-            .any(|(_, line)| line.contains('\0'))
-        {
+        if self.argv.iter().any(|word| word.contains('\0')) {
+            return refused("an argument contains a NUL byte: remove it");
+        }
+        let mut lines = self.before().chain(self.after());
+        if lines.any(|(_, line)| line.contains('\0')) {
             return refused("setup, prepare or cleanup contains a NUL byte: remove it");
         }
         if !self.directory.is_absolute() {

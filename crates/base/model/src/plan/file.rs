@@ -112,63 +112,71 @@ impl PlanFile {
     }
 }
 
-impl TryFrom<PlanFile> for Plan {
-    type Error = PlanError;
-    fn try_from(mut file: PlanFile) -> Result<Plan, PlanError> {
-        let name = file
-            .study
-            .take()
-            .unwrap_or_else(|| file.conclude().to_owned());
-        let lacks = |what: &str| {
-            PlanError::Invalid(format!("the study '{name}' takes a table [{what}]: add it"))
-        };
-        let study = match name.as_str() {
-            "exec" => Study::Exec(file.command.take().ok_or_else(|| lacks("command"))?),
-            "compare" => {
-                let settings = file.compare.take().ok_or_else(|| lacks("compare"))?;
-                Study::Compare(CompareSpec {
-                    settings,
-                    command: file.command.take(),
-                })
-            }
-            "scale" => Study::Scale(file.range.take().ok_or_else(|| lacks("range"))?),
-            "profile" => {
-                let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;
-                Study::Profile(ProfileSpec {
-                    settings,
-                    command: file.command.take(),
-                })
-            }
-            "vm-layers" => Study::VmLayers(file.vm.take().ok_or_else(|| lacks("vm"))?),
-            "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
-            "diagnose" => Study::Diagnose(file.vm.take().ok_or_else(|| lacks("vm"))?),
-            "tune" => Study::Tune(file.tune.take().ok_or_else(|| lacks("tune"))?),
-            "tune-guest" => {
-                let spec = file.tune_guest.take().ok_or_else(|| lacks("tune-guest"))?;
-                Study::TuneGuest(GuestTune {
-                    spec,
-                    command: file.command.take(),
-                })
-            }
-            "import" => Study::Import(file.import.take().ok_or_else(|| lacks("import"))?),
+/// Takes the table that a study needs.
+fn needed<T>(study: &str, title: &str, table: &mut Option<T>) -> Result<T, PlanError> {
+    table.take().ok_or_else(|| {
+        PlanError::Invalid(format!(
+            "the study '{study}' takes a table [{title}]: add it"
+        ))
+    })
+}
+
+impl PlanFile {
+    /// Takes the study of that name, with its tables.
+    fn take_study(&mut self, name: &str) -> Result<Study, PlanError> {
+        Ok(match name {
+            "exec" => Study::Exec(needed(name, "command", &mut self.command)?),
+            "compare" => Study::Compare(CompareSpec {
+                settings: needed(name, "compare", &mut self.compare)?,
+                command: self.command.take(),
+            }),
+            "scale" => Study::Scale(needed(name, "range", &mut self.range)?),
+            "profile" => Study::Profile(ProfileSpec {
+                settings: needed(name, "profile", &mut self.profile)?,
+                command: self.command.take(),
+            }),
+            "vm-layers" => Study::VmLayers(needed(name, "vm", &mut self.vm)?),
+            "vm-exits" => Study::VmExits(needed(name, "vm", &mut self.vm)?),
+            "diagnose" => Study::Diagnose(needed(name, "vm", &mut self.vm)?),
+            "tune" => Study::Tune(needed(name, "tune", &mut self.tune)?),
+            "tune-guest" => Study::TuneGuest(GuestTune {
+                spec: needed(name, "tune-guest", &mut self.tune_guest)?,
+                command: self.command.take(),
+            }),
+            "import" => Study::Import(needed(name, "import", &mut self.import)?),
             other => Study::without_table(other).ok_or_else(|| {
                 PlanError::Invalid(format!(
                     "unknown study '{}': leave it out, and it is concluded from the rest",
                     other.escape_default()
                 ))
             })?,
-        };
-        let left = [
-            ("command", file.command.is_some()),
-            ("range", file.range.is_some()),
-            ("compare", file.compare.is_some()),
-            ("profile", file.profile.is_some()),
-            ("vm", file.vm.is_some()),
-            ("tune", file.tune.is_some()),
-            ("tune-guest", file.tune_guest.is_some()),
-            ("import", file.import.is_some()),
+        })
+    }
+
+    /// The title of a table that the study did not take.
+    fn table_left(&self) -> Option<&'static str> {
+        let tables = [
+            ("command", self.command.is_some()),
+            ("range", self.range.is_some()),
+            ("compare", self.compare.is_some()),
+            ("profile", self.profile.is_some()),
+            ("vm", self.vm.is_some()),
+            ("tune", self.tune.is_some()),
+            ("tune-guest", self.tune_guest.is_some()),
+            ("import", self.import.is_some()),
         ];
-        if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
+        let mut left = tables.into_iter().filter(|(_, is_left)| *is_left);
+        left.next().map(|(title, _)| title)
+    }
+}
+
+impl TryFrom<PlanFile> for Plan {
+    type Error = PlanError;
+    fn try_from(mut file: PlanFile) -> Result<Plan, PlanError> {
+        let name = file.study.take();
+        let name = name.unwrap_or_else(|| file.conclude().to_owned());
+        let study = file.take_study(&name)?;
+        if let Some(table) = file.table_left() {
             return Err(PlanError::Invalid(format!(
                 "the study '{name}' has no table [{table}]: leave it out"
             )));

@@ -6,9 +6,12 @@ use super::guest::{Guest, Pinning};
 use super::schedule::SharedBoot;
 use super::study::Study;
 use super::variant::Variant;
-use crate::{Machine, Setting, TrialRecord, shell_line};
-use std::collections::BTreeMap;
-use std::path::Path;
+use crate::{Machine, Setting, Tree, TrialRecord, shell_line};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The subcommands that boot guests with the options of [`Guest::options`].
+const BOOTING: [&str; 4] = ["exec", "layers", "profile", "run"];
 
 impl Plan {
     /// The variant of a guest's trial.
@@ -25,66 +28,43 @@ impl Plan {
             .map(|r| r.workload.options.clone())
             .unwrap_or_default();
         let guest = &self.guest;
-        all.insert("guest.cpus".to_owned(), guest.cpus.to_string());
-        all.insert("guest.memory-mib".to_owned(), guest.memory_mib.to_string());
-        let firmware = guest
-            .firmware
-            .as_ref()
-            .map(|file| file.display().to_string());
+        let text = |path: &PathBuf| path.display().to_string();
         let qemu_args = (!guest.qemu_args.is_empty()).then(|| shell_line(&guest.qemu_args));
+        let takes_turns = self.shared_boot() == Some(SharedBoot::Variants);
+        let command = self.command();
+        let tree = |tree: &Tree| {
+            let made = format!("{} files, {} bytes", tree.files, tree.bytes);
+            tree.path.as_ref().map_or(made, text)
+        };
         let own = [
+            ("guest.cpus", Some(guest.cpus.to_string())),
+            ("guest.memory-mib", Some(guest.memory_mib.to_string())),
             ("guest.cpu-model", guest.cpu_model.clone()),
             ("guest.machine-type", guest.machine_type.clone()),
             ("guest.kernel-args", guest.kernel_args.clone()),
-            ("guest.firmware", firmware),
+            ("guest.firmware", guest.firmware.as_ref().map(text)),
             ("guest.qemu-args", qemu_args),
+            ("command", command.map(|own| shell_line(&own.argv))),
+            ("directory", command.map(|own| text(&own.directory))),
+            ("one-boot", takes_turns.then(|| "true".to_owned())),
+            ("tree", self.tree.as_ref().map(tree)),
         ];
-        all.extend(
-            own.into_iter()
-                .filter_map(|(key, value)| Some((key.to_owned(), value?))),
-        );
-        all.extend(
-            guest
-                .properties
-                .iter()
-                .map(|(key, value)| (format!("guest.{key}"), value.clone())),
-        );
+        let own = own.into_iter();
+        all.extend(own.filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        let properties = guest.properties.iter();
+        all.extend(properties.map(|(key, value)| (format!("guest.{key}"), value.clone())));
         if let (Some(range), Some(size)) = (self.range(), trial.step) {
             if let Some(of_guest) = all.get_mut(&range.option) {
                 *of_guest = size.to_string();
             }
         }
-        if let Some(command) = self.command() {
-            all.insert("command".to_owned(), shell_line(&command.argv));
-            all.insert(
-                "directory".to_owned(),
-                command.directory.display().to_string(),
-            );
-        }
-        if self.shared_boot() == Some(SharedBoot::Variants) {
-            all.insert("one-boot".to_owned(), "true".to_owned());
-        }
-        if let Some(tree) = &self.tree {
-            let made = format!("{} files, {} bytes", tree.files, tree.bytes);
-            all.insert(
-                "tree".to_owned(),
-                tree.path
-                    .as_ref()
-                    .map_or(made, |path| path.display().to_string()),
-            );
-        }
         // A QEMU of its own is a fact: that its change shows is what comparing runs is for.
-        let own = self
-            .variant_of(trial)
-            .into_iter()
-            .flat_map(|v| &v.set)
-            .filter(|(key, _)| *key != "qemu");
+        let own = self.variant_of(trial).into_iter().flat_map(|v| &v.set);
+        let own = own.filter(|(key, _)| *key != "qemu");
         all.extend(own.map(|(key, value)| (format!("variant.{key}"), value.clone())));
         all
     }
-}
 
-impl Plan {
     /// Why the variants cannot take turns in one boot; `None` where they can.
     pub fn one_boot_fault(&self) -> Option<String> {
         if self.command().is_some() {
@@ -93,11 +73,8 @@ impl Plan {
         let is_live = |key: &str| {
             Variant::workload_option(key).is_some() || key.starts_with(Setting::BLOCK_QUEUE)
         };
-        let fixed = self
-            .differing_settings()
-            .into_iter()
-            .find(|key| !is_live(key))?;
-        let what = fixed.escape_default();
+        let mut differing = self.differing_settings().into_iter();
+        let what = differing.find(|key| !is_live(key))?.escape_default();
         Some(format!(
             "the variants differ in {what}, which a running guest cannot change"
         ))
@@ -107,21 +84,13 @@ impl Plan {
     pub fn differing_settings(&self) -> Vec<&str> {
         let keys = self.variants.iter().flat_map(|variant| variant.set.keys());
         let differs = |key: &&String| {
-            self.variants
-                .iter()
-                .any(|v| v.get(key) != self.variants[0].get(key))
+            let mut variants = self.variants.iter();
+            variants.any(|v| v.get(key) != self.variants[0].get(key))
         };
-        let mut differing: Vec<&str> = keys.filter(differs).map(String::as_str).collect();
-        differing.sort_unstable();
-        differing.dedup();
-        differing
+        let differing: BTreeSet<&str> = keys.filter(differs).map(String::as_str).collect();
+        differing.into_iter().collect()
     }
-}
 
-/// The subcommands that boot guests with these options.
-const BOOTING: [&str; 4] = ["exec", "layers", "profile", "run"];
-
-impl Plan {
     /// The settings that all variants have.
     pub fn common_settings(&self) -> BTreeMap<String, String> {
         let Some((first, others)) = self.variants.split_first() else {
@@ -143,53 +112,35 @@ impl Plan {
     /// A command line of vmtax with the options that make its guests those of this plan; `line` itself where it boots none.
     /// Machines that it names stay.
     pub fn on_same_guests(&self, line: &str) -> String {
-        let Some((name, rest)) = line
-            .strip_prefix("vmtax ")
-            .map(|line| line.split_once(' ').unwrap_or((line, "")))
-        else {
+        let command = line.strip_prefix("vmtax ");
+        let words = command.map(|line| line.split_once(' ').unwrap_or((line, "")));
+        let Some((name, rest)) = words.filter(|(name, _)| BOOTING.contains(name)) else {
             return line.to_owned();
         };
-        if !BOOTING.contains(&name) {
-            return line.to_owned();
-        }
         let own = rest.split(" -- ").next().unwrap_or_default();
         let has = |option: &str| own.split(' ').any(|word| word == option);
         let common = self.common_settings();
-        let usual = if matches!(self.study, Study::Compare(_)) {
-            Some(Pinning::Split)
-        } else {
-            None
-        };
-        let guest = self
-            .guest
-            .with(&common)
-            .unwrap_or_else(|_| self.guest.clone());
-        let guest = Guest {
-            pinning: guest.pinning.or(usual),
-            ..guest
-        };
+        let guest = self.guest.with(&common);
+        let mut guest = guest.unwrap_or_else(|_| self.guest.clone());
+        if matches!(self.study, Study::Compare(_)) {
+            guest.pinning = guest.pinning.or(Some(Pinning::Split));
+        }
         let mut words = Vec::new();
         if !has("--machine") {
             words.extend(["--machine".to_owned(), machines(&self.machines)]);
         }
         words.extend(guest.options());
         if name == "layers" {
-            let varied = |key: &str| {
-                own.split(' ')
-                    .any(|word| word.split('=').next() == Some(key))
-            };
-            let disk = crate::Variant {
+            let names = own.split(' ').filter_map(|word| word.split('=').next());
+            let common = Variant {
                 set: common,
-                ..crate::Variant::default()
-            }
-            .disk();
-            let set = disk.into_iter().filter(|(key, _)| !varied(key));
-            words.extend(set.flat_map(|(key, value)| {
-                [
-                    "--set".to_owned(),
-                    format!("{key}={}", value.replace(',', ",,")),
-                ]
-            }));
+                ..Variant::default()
+            };
+            let set = common.disk().into_iter();
+            let set = set.filter(|(key, _)| !names.clone().any(|name| name == key));
+            let value =
+                |(key, value): (String, String)| format!("{key}={}", value.replace(',', ",,"));
+            words.extend(set.flat_map(|set| ["--set".to_owned(), value(set)]));
         }
         let parts = ["vmtax", name, &shell_line(&words), rest];
         parts
@@ -233,13 +184,10 @@ impl Guest {
             ("--memory", changed(self.memory_mib, usual.memory_mib)),
             ("--boot-timeout", seconds),
         ];
-        let single = single
-            .into_iter()
-            .filter_map(|(option, value)| Some((option, value?)));
-        let repeated = self
-            .qemu_args
-            .iter()
-            .map(|argument| ("--qemu-arg", argument.clone()));
+        let single = single.into_iter();
+        let single = single.filter_map(|(option, value)| Some((option, value?)));
+        let repeated = self.qemu_args.iter();
+        let repeated = repeated.map(|argument| ("--qemu-arg", argument.clone()));
         let word = |(option, value): (&str, String)| match value.starts_with('-') {
             true => vec![format!("{option}={value}")],
             false => vec![option.to_owned(), value],
