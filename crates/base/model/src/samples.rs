@@ -99,33 +99,19 @@ impl Profile {
     /// # Errors
     /// The first invalid part.
     pub fn check(&self) -> Result<(), String> {
-        let Profile {
-            functions,
-            stacks,
-            threads,
-            samples,
-        } = self;
-        if stacks
-            .iter()
-            .flatten()
-            .any(|&number| number >= functions.len())
-        {
+        let is_known = |function: &usize| *function < self.functions.len();
+        if !self.stacks.iter().flatten().all(is_known) {
             return Err("a stack names a function that is not there".to_owned());
         }
-        if samples
-            .iter()
-            .any(|s| s.thread >= threads.len() || s.stack >= stacks.len())
-        {
+        let is_complete = |s: &Sample| s.thread < self.threads.len() && s.stack < self.stacks.len();
+        if !self.samples.iter().all(is_complete) {
             return Err("a sample names a thread or a stack that is not there".to_owned());
         }
-        if samples
-            .iter()
-            .try_fold(0u64, |sum, sample| sum.checked_add(sample.weight))
-            .is_none()
-        {
-            return Err("it has more samples than can be counted".to_owned());
+        let mut weights = self.samples.iter().map(|sample| sample.weight);
+        match weights.try_fold(0_u64, u64::checked_add) {
+            Some(_) => Ok(()),
+            None => Err("it has more samples than can be counted".to_owned()),
         }
-        Ok(())
     }
 
     /// Merges profiles, samples in the order of time; `origin` maps the code origin of their functions.
@@ -147,12 +133,8 @@ impl Profile {
                 }));
             }
             let (stacks, threads) = (one.stacks.len(), one.threads.len());
-            one.stacks.extend(
-                other
-                    .stacks
-                    .iter()
-                    .map(|stack| stack.iter().map(|&at| functions[at]).collect()),
-            );
+            let renumbered = |stack: &Vec<usize>| stack.iter().map(|&at| functions[at]).collect();
+            one.stacks.extend(other.stacks.iter().map(renumbered));
             one.threads.extend(other.threads);
             let moved = |s: &Sample| Sample {
                 thread: threads + s.thread,

@@ -65,7 +65,7 @@ pub struct TracedNic {
 pub const IMPORTED_CLOCK: &str = "imported";
 
 /// `vm-trace.json`: the metadata needed to read the trace of a running VM.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmTrace {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
@@ -147,14 +147,10 @@ impl ObservedGuest {
     /// # Errors
     /// A sentence without a subject that says what is wrong.
     pub fn check(&self) -> Result<(), String> {
-        let texts = self
-            .disks
-            .iter()
-            .flat_map(|disk| [&disk.name, &disk.serial, &disk.address]);
-        let missing = self
-            .missing
-            .iter()
-            .flat_map(|missing| [&missing.what, &missing.why, &missing.fix]);
+        let disks = self.disks.iter();
+        let texts = disks.flat_map(|disk| [&disk.name, &disk.serial, &disk.address]);
+        let missing = self.missing.iter();
+        let missing = missing.flat_map(|missing| [&missing.what, &missing.why, &missing.fix]);
         if self.schema > crate::SCHEMA {
             return Err(format!("has schema {}, from a newer vmtax", self.schema));
         }
@@ -171,11 +167,8 @@ impl ObservedGuest {
                 self.missing.len()
             ));
         }
-        match texts
-            .chain(missing)
-            .chain([&self.kernel])
-            .find(|text| text.len() > Self::MAX_TEXT)
-        {
+        let mut texts = texts.chain(missing).chain([&self.kernel]);
+        match texts.find(|text| text.len() > Self::MAX_TEXT) {
             Some(long) => Err(format!("has a text of {} bytes", long.len())),
             None => Ok(()),
         }

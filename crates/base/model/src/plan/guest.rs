@@ -101,7 +101,7 @@ impl Guest {
     /// The kernel takes 2048 bytes, vmtax's own arguments included.
     const MAX_KERNEL_ARGS: usize = 1900;
     const MAX_LEN: usize = 1024;
-    const MAX_QEMU_ARGS: usize = 256;
+    const MAX_QEMU_ARGS: u32 = 256;
 
     /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512` of `-accel`,
     /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd` with `hugetlb=on`),
@@ -205,12 +205,8 @@ impl Guest {
         }
         self.check_models()?;
         self.check_properties()?;
-        if self
-            .machine_type
-            .iter()
-            .flat_map(|m| m.split(','))
-            .any(|property| property.starts_with("accel="))
-        {
+        let mut properties = self.machine_type.iter().flat_map(|m| m.split(','));
+        if properties.any(|property| property.starts_with("accel=")) {
             return refused(
                 "guest.machine-type sets accel: leave that to the plan's machines (kvm, tcg)",
             );
@@ -223,34 +219,26 @@ impl Guest {
         range("guest.boot-timeout-s", self.boot_timeout_s, 1, 3600)?;
         range("guest.cpus", self.cpus, 1, 1024)?;
         range("guest.memory-mib", self.memory_mib, 128, 16 * 1024 * 1024)?;
-        range(
-            "guest.disks and guest.memory-regions",
-            self.devices(),
-            0,
-            Guest::MAX_DEVICES,
-        )?;
+        let (devices, arguments) = (self.devices(), self.qemu_args.len() as u32);
+        let both = "guest.disks and guest.memory-regions";
+        range(both, devices, 0, Guest::MAX_DEVICES)?;
         range(
             "guest.qemu-args (how many)",
-            self.qemu_args.len() as u32,
+            arguments,
             0,
-            Guest::MAX_QEMU_ARGS as u32,
+            Guest::MAX_QEMU_ARGS,
         )
     }
 
     /// Checks that the CPU model and the machine type are names with properties.
     fn check_models(&self) -> Result<(), PlanError> {
-        for (name, value) in [
-            ("guest.cpu-model", &self.cpu_model),
-            ("guest.machine-type", &self.machine_type),
+        for (name, known, value) in [
+            ("guest.cpu-model", "-cpu help", &self.cpu_model),
+            ("guest.machine-type", "-machine help", &self.machine_type),
         ] {
             let Some(value) = value else { continue };
             text(name, value, Guest::MAX_LEN)?;
             if value.contains(char::is_whitespace) || value.starts_with(['-', ',']) {
-                let known = if name == "guest.cpu-model" {
-                    "-cpu help"
-                } else {
-                    "-machine help"
-                };
                 return Err(PlanError::Invalid(format!(
                     "{name} is '{}': give a name and its properties without blanks, NAME,KEY=VALUE; \
                      `qemu-system-x86_64 {known}` lists the names",
@@ -264,16 +252,13 @@ impl Guest {
     /// Checks the names and values of the single properties.
     fn check_properties(&self) -> Result<(), PlanError> {
         for (key, value) in &self.properties {
-            let name = Guest::PROPERTIES
+            let mut names = Guest::PROPERTIES
                 .iter()
-                .find_map(|prefix| key.strip_prefix(prefix))
-                .unwrap_or_default();
+                .filter_map(|prefix| key.strip_prefix(prefix));
+            let name = names.next().unwrap_or_default();
             text(&format!("guest.properties: {key}"), value, Guest::MAX_LEN)?;
-            if name.is_empty()
-                || !name
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-            {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || !name.chars().all(is_plain) {
                 return Err(PlanError::Invalid(format!(
                     "guest.properties: '{}' is no property: give {}NAME",
                     key.escape_default(),
