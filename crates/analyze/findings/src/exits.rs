@@ -81,18 +81,7 @@ pub struct ExitFindings {
 /// Activity of a vCPU while an exit lasts, by the exit's reason. Time of halted and of spinning vCPUs is no cost of exits: the
 /// guest has nothing to do, or waits for another vCPU.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]

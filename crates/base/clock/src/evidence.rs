@@ -47,12 +47,8 @@ impl Evidence {
     /// # Errors
     /// [`ClockError::NoEvidence`], [`ClockError::Contradiction`], [`ClockError::Jumped`].
     pub fn map(&self) -> Result<ClockMap, ClockError> {
-        let pings: Vec<Ping> = self
-            .pings
-            .iter()
-            .copied()
-            .filter(|p| sensible(Offset::from(*p)))
-            .collect();
+        let pings = self.pings.iter().copied();
+        let pings: Vec<Ping> = pings.filter(|p| sensible(Offset::from(*p))).collect();
         if let Some(ping) = self.pings.iter().find(|p| p.low > p.high) {
             return Err(ClockError::Contradiction {
                 at: ping.at,
@@ -66,19 +62,14 @@ impl Evidence {
                 low: kvm.into(),
                 high: kvm.into(),
             };
-            let mut all = pings
-                .iter()
-                .map(|p| Offset::from(*p))
-                .chain(causes.map(|(offset, _)| offset));
+            let by_pings = pings.iter().map(|p| Offset::from(*p));
+            let mut all = by_pings.chain(causes.map(|(offset, _)| offset));
             if all.all(|bounds| bounds.and(exact).is_possible()) {
                 return Ok(ClockMap::constant(exact, OffsetSource::Kvm, None));
             }
         }
-        let by_exchanges = if pings.is_empty() {
-            None
-        } else {
-            Some(ClockMap::of(&pings, self.kvm_offset)?)
-        };
+        let map = || ClockMap::of(&pings, self.kvm_offset);
+        let by_exchanges = (!pings.is_empty()).then(map).transpose()?;
         let Some((offset, at)) = causes else {
             return by_exchanges.ok_or(ClockError::NoEvidence);
         };
@@ -88,21 +79,16 @@ impl Evidence {
             // A clock that moves has no one offset for causes to bound.
             Some(map) if map.moved() > 0 => Ok(map),
             Some(map) => {
-                for ping in &pings {
-                    let both = Offset::from(*ping).and(offset);
-                    if !both.is_possible() {
-                        return Err(ClockError::Contradiction {
-                            at: at.0,
-                            low: both.low,
-                            high: both.high,
-                        });
-                    }
+                let mut both = pings.iter().map(|p| Offset::from(*p).and(offset));
+                if let Some(Offset { low, high }) = both.find(|both| !both.is_possible()) {
+                    return Err(ClockError::Contradiction {
+                        at: at.0,
+                        low,
+                        high,
+                    });
                 }
-                Ok(if by_causes.bound() < map.bound() {
-                    by_causes
-                } else {
-                    map
-                })
+                let is_closer = by_causes.bound() < map.bound();
+                Ok(if is_closer { by_causes } else { map })
             }
         }
     }

@@ -56,13 +56,12 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
     let mut last = theirs.load(Ordering::Acquire);
     let mut first = now();
     let mut offset: Option<(i64, i64)> = None;
-    let (mut enough, mut deadline) = (
-        Instant::now() + ANSWER_TIMEOUT,
-        Instant::now() + ANSWER_TIMEOUT,
-    );
+    let mut deadline = Instant::now() + ANSWER_TIMEOUT;
+    let mut enough = deadline;
     let (mut exchanges, mut latest) = (0, first);
+    let is_good = |(low, high): (i64, i64)| high.saturating_sub(low) <= GOOD_WIDTH;
     while Instant::now()
-        < if offset.is_some_and(|(low, high)| high.saturating_sub(low) <= GOOD_WIDTH) {
+        < if offset.is_some_and(is_good) {
             enough
         } else {
             deadline
@@ -76,10 +75,7 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
         latest = now();
         last = guest;
         // A guest may write anything: what does not fit at all shows as a contradiction.
-        let (low, high) = (
-            before.wrapping_sub(guest) as i64,
-            latest.wrapping_sub(guest) as i64,
-        );
+        let [low, high] = [before, latest].map(|host| host.wrapping_sub(guest) as i64);
         offset = match offset.map(|(least, most)| (least.max(low), most.min(high))) {
             Some((least, most)) if least > most && least.saturating_sub(most) <= MAX_MOVE => {
                 (first, exchanges) = (before, 0);

@@ -121,10 +121,8 @@ impl ClockMap {
 
     /// From exchanges of timestamps, each at its time.
     pub(crate) fn of(pings: &[Ping], refuted: Option<i64>) -> Result<ClockMap, ClockError> {
-        let mut pings: Vec<(u64, Offset)> = pings
-            .iter()
-            .map(|&ping| (ping.at, Offset::from(ping)))
-            .collect();
+        let offset = |&ping: &Ping| (ping.at, Offset::from(ping));
+        let mut pings: Vec<(u64, Offset)> = pings.iter().map(offset).collect();
         pings.sort_by_key(|&(at, _)| at);
         let mut moments: Vec<(u64, Offset)> = Vec::new();
         for (at, offset) in pings {
@@ -144,16 +142,14 @@ impl ClockMap {
             at: i128::from(at) - offset.middle(),
             offset,
         };
-        let offsets: Vec<OffsetAt> = moments.iter().map(knot).collect();
-        if offsets.is_empty() {
-            Err(ClockError::NoEvidence)
-        } else {
-            Ok(ClockMap {
-                offsets,
-                source: OffsetSource::Exchanges,
-                refuted,
-            })
+        if moments.is_empty() {
+            return Err(ClockError::NoEvidence);
         }
+        Ok(ClockMap {
+            offsets: moments.iter().map(knot).collect(),
+            source: OffsetSource::Exchanges,
+            refuted,
+        })
     }
 
     /// The host's time of a guest's stamp; the truth is at most [`ClockMap::offset`]'s bound away.

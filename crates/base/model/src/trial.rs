@@ -215,18 +215,14 @@ impl TrialResult {
 
     /// The value of a metric, if this trial has it.
     pub fn value(&self, metric: Metric) -> Option<f64> {
-        self.measures
-            .iter()
-            .find(|m| m.metric == metric)
-            .map(|m| m.value)
+        let mut measures = self.measures.iter();
+        Some(measures.find(|m| m.metric == metric)?.value)
     }
 
     /// The summary of one operation's latencies.
     pub fn summary(&self, operation: &str) -> Option<LatencySummary> {
-        self.operations
-            .iter()
-            .find(|o| o.name == operation)
-            .and_then(|o| o.latency.summary())
+        let mut operations = self.operations.iter();
+        operations.find(|o| o.name == operation)?.latency.summary()
     }
 }
 
@@ -314,9 +310,8 @@ impl TrialRecord {
 
     /// Returns true if the machine stood still for a part of the trial.
     fn stood_still(&self) -> bool {
-        self.warnings
-            .iter()
-            .any(|warning| matches!(warning, Warning::StoodStill { .. }))
+        let mut warnings = self.warnings.iter();
+        warnings.any(|warning| matches!(warning, Warning::StoodStill { .. }))
     }
 
     /// The result, if it ran to its end and counts.

@@ -64,12 +64,10 @@ pub(crate) fn open_head(folder: &Path) -> Result<(Manifest, Plan, HostFacts), Re
     let path = folder.join(PLAN);
     let Some(manifest) = read_json(&folder.join(MANIFEST), LARGEST_FILE)? else {
         // It is written last.
-        let begun =
-            !path.is_file() || trial_numbers(folder).is_ok_and(|numbers| !numbers.is_empty());
-        return Err(if begun {
-            foreign(MANIFEST)
-        } else {
-            RecordingError::NotBegun(folder.to_owned())
+        let has_trials = || trial_numbers(folder).is_ok_and(|numbers| !numbers.is_empty());
+        return Err(match !path.is_file() || has_trials() {
+            true => foreign(MANIFEST),
+            false => RecordingError::NotBegun(folder.to_owned()),
         });
     };
     let bytes = read_bounded(&path, LARGEST_FILE)?.ok_or_else(|| foreign(PLAN))?;
@@ -99,11 +97,8 @@ pub(crate) fn trial_numbers(folder: &Path) -> Result<Vec<u32>, RecordingError> {
     for entry in entries {
         let name = entry.map_err(&fail)?.file_name();
         let name = name.to_string_lossy();
-        numbers.extend(
-            name.parse::<u32>()
-                .ok()
-                .filter(|n| trial_folder(*n) == name),
-        );
+        let number = name.parse::<u32>().ok();
+        numbers.extend(number.filter(|n| trial_folder(*n) == name));
     }
     numbers.sort_unstable();
     Ok(numbers)
@@ -121,23 +116,16 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
         return Some(format!("the plan has no machine {}", record.machine));
     }
     if record.machine.is_guest() && !plan.variants.iter().any(|v| v.name == record.variant) {
-        return Some(format!(
-            "the plan has no variant '{}'",
-            record.variant.escape_default()
-        ));
+        let variant = record.variant.escape_default();
+        return Some(format!("the plan has no variant '{variant}'"));
     }
-    if record
-        .step
-        .is_some_and(|size| !(0..plan.steps()).any(|step| plan.size(step) == Some(size)))
-    {
+    let has_size = |size| (0..plan.steps()).any(|step| plan.size(step) == Some(size));
+    if record.step.is_some_and(|size| !has_size(size)) {
         return Some("the plan's range has no such step".to_owned());
     }
-    if !plan
-        .workloads
-        .iter()
-        .any(|w| w.name == record.workload.name)
-    {
-        return Some(format!("the plan has no workload {}", record.workload.name));
+    let workload = record.workload.name;
+    if !plan.workloads.iter().any(|known| known.name == workload) {
+        return Some(format!("the plan has no workload {workload}"));
     }
     None
 }
@@ -196,10 +184,8 @@ pub fn list(runs: &Path) -> Result<Vec<Listing>, RecordingError> {
     let mut listings = Vec::new();
     for entry in fs::read_dir(runs).map_err(&fail)? {
         let folder = entry.map_err(&fail)?.path();
-        if [MANIFEST, PLAN, HOST, TRIALS]
-            .iter()
-            .any(|file| folder.join(file).exists())
-        {
+        let mut files = [MANIFEST, PLAN, HOST, TRIALS].into_iter();
+        if files.any(|file| folder.join(file).exists()) {
             listings.push(listing(folder));
         }
     }

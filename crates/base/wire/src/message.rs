@@ -285,15 +285,7 @@ impl Reply {
             Reply::NotRun { error, .. } | Reply::Failed { error } => {
                 Box::new(std::iter::once(error))
             }
-            Reply::Shared { .. }
-            | Reply::Batch { .. }
-            | Reply::Sampling
-            | Reply::Pinged
-            | Reply::BlockQueueSet
-            | Reply::Rooted
-            | Reply::Began
-            | Reply::Ended
-            | Reply::Input => Box::new(std::iter::empty()),
+            _ => Box::new(std::iter::empty()),
         }
     }
 }

@@ -10,8 +10,8 @@ const READS: EventSource = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope
 
 /// A packet passes these where vhost-net moves it.
 const OF_VHOST: &[Checkpoint] = &[
-    Checkpoint::NetVhostTake,
     Checkpoint::NetVhostWake,
+    Checkpoint::NetVhostTake,
     Checkpoint::NetVhostSend,
     Checkpoint::NetVhostReplyWake,
     Checkpoint::NetVhostRead,
