@@ -21,10 +21,27 @@ const LARGEST: usize = 1 << 20;
 /// More operations than any trial makes (78 hours of one each nanosecond); sums of thousands of such still fit a `u64`.
 const MOST_OPERATIONS: u64 = 1 << 48;
 
-/// A histogram could not be read.
+/// A histogram or a series of operations cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a latency histogram cannot be read ({0}): the file is damaged or from another tool")]
-pub struct LatencyError(String);
+#[error("a {what} cannot be read ({why}): the file is damaged or from another tool")]
+pub struct DamagedError {
+    what: &'static str,
+    why: String,
+}
+
+impl DamagedError {
+    /// Makes the error of something that is no `what`.
+    pub(crate) fn new(what: &'static str, why: impl ToString) -> DamagedError {
+        DamagedError {
+            what,
+            why: why.to_string(),
+        }
+    }
+}
+
+fn damaged(why: impl ToString) -> DamagedError {
+    DamagedError::new("latency histogram", why)
+}
 
 /// Distribution of the latencies of one kind of operation, in nanoseconds. Serialised as HdrHistogram's V2 (deflate,
 /// base64), which HdrHistogram's own tools read.
@@ -113,12 +130,12 @@ impl Latency {
     /// As HdrHistogram's V2 text: deflate, base64.
     ///
     /// # Errors
-    /// [`LatencyError`] when the histogram cannot be written, which a histogram of our bounds always can.
-    pub fn to_text(&self) -> Result<String, LatencyError> {
+    /// [`DamagedError`] when the histogram cannot be written, which a histogram of our bounds always can.
+    pub fn to_text(&self) -> Result<String, DamagedError> {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
             .serialize(&self.0, &mut bytes)
-            .map_err(|e| LatencyError(e.to_string()))?;
+            .map_err(damaged)?;
         Ok(STANDARD.encode(bytes))
     }
 
@@ -126,43 +143,38 @@ impl Latency {
     /// take more than a few MiB.
     ///
     /// # Errors
-    /// [`LatencyError`] for anything that [`Latency::to_text`] would not write.
-    pub fn from_text(text: &str) -> Result<Self, LatencyError> {
+    /// [`DamagedError`] for anything that [`Latency::to_text`] would not write.
+    pub fn from_text(text: &str) -> Result<Self, DamagedError> {
         if text.len() > LARGEST {
-            return Err(LatencyError(format!("{} bytes", text.len())));
+            return Err(damaged(format!("{} bytes", text.len())));
         }
-        let packed = STANDARD
-            .decode(text)
-            .map_err(|e| LatencyError(e.to_string()))?;
+        let packed = STANDARD.decode(text).map_err(damaged)?;
         let plain = unpack(&packed)?;
         let read: Histogram<u64> = Reader::new()
             .deserialize(&mut plain.as_slice())
-            .map_err(|e| LatencyError(e.to_string()))?;
+            .map_err(damaged)?;
         Ok(Latency(read))
     }
 }
 
 /// Unpacks a V2 histogram and checks what the library takes on trust: the length it allocates, the bounds, run lengths
 /// it negates, and counts it adds up. Format: HdrHistogram's `V2` encoding.
-fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
+fn unpack(packed: &[u8]) -> Result<Vec<u8>, DamagedError> {
     const DEFLATED: [u8; 4] = 0x1c84_9314_u32.to_be_bytes();
     const PLAIN: [u8; 4] = 0x1c84_9313_u32.to_be_bytes();
     const HEADER: usize = 40;
-    let wrong = |what: &str| LatencyError(what.to_owned());
-    let (cookie, rest) = packed
-        .split_first_chunk::<4>()
-        .ok_or_else(|| wrong("cut off"))?;
+    let Some((cookie, rest)) = packed.split_first_chunk::<4>() else {
+        return Err(damaged("cut off"));
+    };
     if *cookie != DEFLATED || rest.len() < 4 {
-        return Err(wrong("not a deflated V2 histogram"));
+        return Err(damaged("not a deflated V2 histogram"));
     }
     let mut plain = Vec::new();
     let inflater = flate2::read::ZlibDecoder::new(&rest[4..]);
-    inflater
-        .take(LARGEST as u64 + 1)
-        .read_to_end(&mut plain)
-        .map_err(|e| LatencyError(e.to_string()))?;
+    let mut inflater = inflater.take(LARGEST as u64 + 1);
+    inflater.read_to_end(&mut plain).map_err(damaged)?;
     if plain.len() < HEADER || plain.len() > LARGEST || !plain.starts_with(&PLAIN) {
-        return Err(wrong("not a V2 histogram of our size"));
+        return Err(damaged("not a V2 histogram of our size"));
     }
     // After the cookie: payload length, normalising offset, digits; then lowest and highest value; then a ratio of 1.
     let mut expected = Vec::with_capacity(HEADER - 4);
@@ -172,18 +184,25 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
     expected.extend(1_u64.to_be_bytes());
     expected.extend(LONGEST_NS.to_be_bytes());
     expected.extend(1.0_f64.to_be_bytes());
-    if plain[4..HEADER] != expected {
-        return Err(wrong(
+    let (header, counts) = plain.split_at(HEADER);
+    if header[4..] != expected {
+        return Err(damaged(
             "other length or bounds than 1 ns to 1 h with 3 digits",
         ));
     }
-    // The counts: zig-zag LEB128 of at most nine bytes, the ninth whole; a negative number is a run of empty buckets.
-    let (mut total, mut empty, mut at) = (0_u64, 0_u64, HEADER);
-    while at < plain.len() {
+    check_counts(counts)?;
+    Ok(plain)
+}
+
+/// Checks the counts of a histogram: zig-zag LEB128 of at most nine bytes, the ninth whole; a negative number is a run of
+/// empty buckets.
+fn check_counts(counts: &[u8]) -> Result<(), DamagedError> {
+    let mut bytes = counts.iter().copied().peekable();
+    let (mut total, mut empty) = (0_u64, 0_u64);
+    while bytes.peek().is_some() {
         let (mut number, mut shift) = (0_u64, 0);
         loop {
-            let byte = *plain.get(at).ok_or_else(|| wrong("a count is cut off"))?;
-            at += 1;
+            let byte = bytes.next().ok_or_else(|| damaged("a count is cut off"))?;
             if shift == 56 {
                 number |= u64::from(byte) << 56;
                 break;
@@ -195,17 +214,14 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
             }
         }
         // Without its sign bit the number is the count, or the run's length less one.
-        let sum = if number & 1 == 0 {
-            &mut total
-        } else {
-            &mut empty
-        };
+        let is_count = number & 1 == 0;
+        let sum = if is_count { &mut total } else { &mut empty };
         *sum = sum.saturating_add(number >> 1);
         if total.max(empty) > MOST_OPERATIONS {
-            return Err(wrong("more operations than a trial can make"));
+            return Err(damaged("more operations than a trial can make"));
         }
     }
-    Ok(plain)
+    Ok(())
 }
 
 impl Default for Latency {

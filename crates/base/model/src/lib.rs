@@ -36,7 +36,7 @@ pub use fact::{
     LOCKDOWN_FILE, QemuFacts, Readiness, SourceOfKernel, host_setting_files,
     is_tracing_locked_down,
 };
-pub use latency::{CallRow, Latency, LatencyError, LatencySummary, Moments};
+pub use latency::{CallRow, DamagedError, Latency, LatencySummary, Moments};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use net_backend::NetBackend;
@@ -45,7 +45,7 @@ pub use plan::{
     Column, CommandSpec, Compare, CompareSpec, DeviceClass, Execution, Forward, Grows, Guest,
     GuestSize, GuestTune, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm,
     PinnedCpus, Pinning, Plan, PlanError, Printed, ProfileSettings, ProfileSpec, SharedBoot,
-    SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity,
+    SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity, WithCommand,
 };
 pub use samples::AddressSpace;
 pub use setting::{

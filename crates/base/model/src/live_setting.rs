@@ -136,7 +136,7 @@ impl LiveMetric {
         }
     }
 
-    /// The unit, as [`crate::BeforeAfter::unit`].
+    /// Returns the unit, as `BeforeAfter::unit` of the findings has it.
     pub fn unit(self) -> &'static str {
         match self {
             LiveMetric::Latency | LiveMetric::WriteLatency => "ns",

@@ -228,7 +228,7 @@ pub enum CountMethod {
     CallByCall,
 }
 
-/// The guest's system calls, as its agent counted them; in findings each row is a [`crate::GuestCall`].
+/// The guest's system calls, as its agent counted them; in findings each row is a `GuestCall`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallCounts<Row = CallCount> {
     #[serde(default, rename = "way")]

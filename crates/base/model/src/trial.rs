@@ -2,8 +2,8 @@
 //! workload stamped it among it.
 
 use crate::{
-    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes,
-    ShareFacts, Warning, WorkloadSpec,
+    CpuSeconds, DamagedError, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus,
+    Probes, ShareFacts, Warning, WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -365,9 +365,7 @@ const HEADER: usize = 16;
 const EACH: usize = 24;
 
 /// The bytes are not a series of operations.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a series of operations cannot be read ({0}): the file is damaged or from another tool")]
-pub struct SeriesError(String);
+pub type SeriesError = DamagedError;
 
 impl Series {
     /// Returns the series as bytes, in the format that [`Series`] describes.
@@ -388,7 +386,7 @@ impl Series {
     /// # Errors
     /// [`SeriesError`] for a wrong magic number, a truncated file, an invalid frequency, or an end before its begin.
     pub fn from_bytes(bytes: &[u8]) -> Result<Series, SeriesError> {
-        let wrong = |why: &str| SeriesError(why.to_owned());
+        let wrong = |why: &str| DamagedError::new("series of operations", why);
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[at..at + 8]);

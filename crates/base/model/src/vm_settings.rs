@@ -104,7 +104,7 @@ pub struct CpuWeight {
 /// The queue in which requests for a block device of the host wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostQueue {
-    /// The device, as [`crate::DeviceRates::name`]: `sda`.
+    /// Name of the device: `sda`.
     pub device: String,
     /// The I/O scheduler in use.
     pub scheduler: String,

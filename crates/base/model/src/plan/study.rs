@@ -115,29 +115,25 @@ pub struct Compare {
 // `min_effect` is checked to be a number.
 impl Eq for Compare {}
 
-/// A comparison: the settings that end it, and the command that is compared.
+/// Settings of a study, with the command that it runs or observes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompareSpec {
-    /// Settings that say when the comparison has measured enough.
-    pub settings: Compare,
+pub struct WithCommand<T> {
+    /// Settings of the study alone.
+    pub settings: T,
     /// The command of the workload `exec`; `None` for workloads of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }
+
+/// A comparison: the settings that say when it has measured enough, and the command that is compared.
+pub type CompareSpec = WithCommand<Compare>;
+/// A profile: rates, duration, the process or file, and the command that is profiled.
+pub type ProfileSpec = WithCommand<ProfileSettings>;
 
 /// A tuning of a guest: the settings to try, and the workload that is tuned for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestTune {
     /// Settings to try, with the metric and the time limit.
     pub spec: Box<GuestTuneSpec>,
-    /// The command of the workload `exec`; `None` for a workload of vmtax's own.
-    pub command: Option<Box<CommandSpec>>,
-}
-
-/// A profile: its settings, and the command that is profiled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfileSpec {
-    /// Settings of the profile: rates, duration, the process or file.
-    pub settings: ProfileSettings,
     /// The command of the workload `exec`; `None` for a workload of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }
