@@ -49,13 +49,10 @@ impl Evidence {
     pub fn map(&self) -> Result<ClockMap, ClockError> {
         let pings = self.pings.iter().copied();
         let pings: Vec<Ping> = pings.filter(|p| sensible(Offset::from(*p))).collect();
-        if let Some(ping) = self.pings.iter().find(|p| p.low > p.high) {
-            return Err(ClockError::Contradiction {
-                at: ping.at,
-                low: ping.low.into(),
-                high: ping.high.into(),
-            });
-        }
+        self.pings
+            .iter()
+            .copied()
+            .try_for_each(|ping| checked(ping).map(drop))?;
         let causes = self.causes()?;
         if let Some(kvm) = self.kvm_offset {
             let exact = Offset {
@@ -107,6 +104,18 @@ impl Evidence {
         }
         let offset = Offset { low, high };
         Ok(sensible(offset).then_some((offset, at)))
+    }
+}
+
+/// Refuses exchanges that no offset fits.
+pub(crate) fn checked(ping: Ping) -> Result<Ping, ClockError> {
+    match ping.low > ping.high {
+        false => Ok(ping),
+        true => Err(ClockError::Contradiction {
+            at: ping.at,
+            low: ping.low.into(),
+            high: ping.high.into(),
+        }),
     }
 }
 

@@ -4,8 +4,9 @@
 //! exchanges are intersected. What is left is about as wide as the quickest way there and back.
 
 use crate::ClockError;
+use crate::Shared;
+use crate::evidence::checked;
 use crate::ticks::now;
-use crate::{HostTicks, Shared};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vmtax_model::Ping;
@@ -60,13 +61,11 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
     let mut enough = deadline;
     let (mut exchanges, mut latest) = (0, first);
     let is_good = |(low, high): (i64, i64)| high.saturating_sub(low) <= GOOD_WIDTH;
-    while Instant::now()
-        < if offset.is_some_and(is_good) {
-            enough
-        } else {
-            deadline
+    loop {
+        let is_enough = offset.is_some_and(is_good);
+        if Instant::now() >= if is_enough { enough } else { deadline } {
+            break;
         }
-    {
         let before = now();
         ours.store(before, Ordering::Release);
         let Some(guest) = changed(theirs, last, deadline, alone) else {
@@ -90,19 +89,10 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
         };
         exchanges += 1;
     }
-    let (low, high) = offset.ok_or(ClockError::Silent {
-        timeout: ANSWER_TIMEOUT,
-    })?;
-    let at = HostTicks(first + (latest - first) / 2);
-    if low > high {
-        return Err(ClockError::Contradiction {
-            at: at.0,
-            low: low.into(),
-            high: high.into(),
-        });
-    }
-    Ok(Ping {
-        at: at.0,
+    let timeout = ANSWER_TIMEOUT;
+    let (low, high) = offset.ok_or(ClockError::Silent { timeout })?;
+    checked(Ping {
+        at: first + (latest - first) / 2,
         low,
         high,
         exchanges,

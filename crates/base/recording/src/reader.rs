@@ -131,12 +131,13 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
 }
 
 /// State of a recording.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum State {
     /// It came to its end.
     Finished,
     /// It was cut off, or is still under way.
+    #[default]
     Unfinished,
     /// It cannot be opened.
     Damaged {
@@ -146,7 +147,7 @@ pub enum State {
 }
 
 /// A line of `vmtax list`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Listing {
     /// The recording's folder.
     pub folder: PathBuf,
@@ -195,56 +196,10 @@ pub fn list(runs: &Path) -> Result<Vec<Listing>, RecordingError> {
 }
 
 fn listing(folder: PathBuf) -> Listing {
-    match open_head(&folder).and_then(|head| trial_numbers(&folder).map(|numbers| (head, numbers)))
-    {
-        Ok(((manifest, plan, host), numbers)) => {
-            let guest = plan.machines.iter().any(|m| m.is_guest());
-            let linux = plan.machines.iter().any(|m| m.is_linux_guest());
-            let named =
-                |file: &Option<PathBuf>| file.as_ref().map(|file| file.display().to_string());
-            let trials = folder.join(TRIALS);
-            let done = numbers
-                .iter()
-                .filter(|n| trials.join(trial_folder(**n)).join(TRIAL).exists())
-                .count();
-            Listing {
-                started: Some(manifest.started),
-                trials_done: done as u64,
-                trials_planned: plan.trials(),
-                study: plan.study.name().to_owned(),
-                qemu: named(&plan.guest.qemu)
-                    .or(host.qemu.first().map(|q| q.version.clone()))
-                    .filter(|_| guest),
-                kernel: named(&plan.guest.kernel)
-                    .or(host.kernels.first().map(|k| k.release.clone()))
-                    .filter(|_| linux),
-                rounds: plan.rounds,
-                name: plan.name,
-                machines: plan.machines,
-                workloads: plan.workloads.into_iter().map(|w| w.name).collect(),
-                state: if manifest.ended.is_some() {
-                    State::Finished
-                } else {
-                    State::Unfinished
-                },
-                folder,
-            }
-        }
-        Err(error) => Listing {
-            started: None,
-            name: folder
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-            study: String::new(),
-            qemu: None,
-            kernel: None,
-            rounds: 0,
-            machines: Vec::new(),
-            workloads: Vec::new(),
-            trials_done: 0,
-            trials_planned: 0,
+    readable(&folder).unwrap_or_else(|error| {
+        let name = folder.file_name().unwrap_or_default();
+        Listing {
+            name: name.to_string_lossy().into_owned(),
             state: match error {
                 RecordingError::NotBegun(_) => State::Unfinished,
                 error => State::Damaged {
@@ -252,6 +207,37 @@ fn listing(folder: PathBuf) -> Listing {
                 },
             },
             folder,
+            ..Listing::default()
+        }
+    })
+}
+
+/// The line of a recording that can be opened.
+fn readable(folder: &Path) -> Result<Listing, RecordingError> {
+    let (manifest, plan, host) = open_head(folder)?;
+    let trials = folder.join(TRIALS);
+    let is_done = |number: &u32| trials.join(trial_folder(*number)).join(TRIAL).exists();
+    let done = trial_numbers(folder)?.into_iter().filter(is_done).count();
+    let guest = plan.machines.iter().any(|m| m.is_guest());
+    let linux = plan.machines.iter().any(|m| m.is_linux_guest());
+    let named = |file: &Option<PathBuf>| file.as_ref().map(|file| file.display().to_string());
+    let qemu = named(&plan.guest.qemu).or(host.qemu.first().map(|q| q.version.clone()));
+    let kernel = named(&plan.guest.kernel).or(host.kernels.first().map(|k| k.release.clone()));
+    Ok(Listing {
+        folder: folder.to_owned(),
+        started: Some(manifest.started),
+        trials_done: done as u64,
+        trials_planned: plan.trials(),
+        study: plan.study.name().to_owned(),
+        qemu: qemu.filter(|_| guest),
+        kernel: kernel.filter(|_| linux),
+        rounds: plan.rounds,
+        name: plan.name,
+        machines: plan.machines,
+        workloads: plan.workloads.into_iter().map(|w| w.name).collect(),
+        state: match manifest.ended {
+            Some(_) => State::Finished,
+            None => State::Unfinished,
         },
-    }
+    })
 }
