@@ -3,10 +3,8 @@
 //! either side from its CPU meanwhile: that only widens this one interval, and the intervals of thousands of
 //! exchanges are intersected. What is left is about as wide as the quickest way there and back.
 
-use crate::ClockError;
-use crate::Shared;
-use crate::evidence::checked;
 use crate::ticks::now;
+use crate::{ClockError, Shared, checked};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vmtax_model::Ping;

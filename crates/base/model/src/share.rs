@@ -166,7 +166,9 @@ impl Share {
     ///
     /// # Errors
     /// [`PlanError::Invalid`] naming a method or an option that there is not, or a value that would be several.
-    pub(crate) fn of(set: &BTreeMap<String, String>) -> Result<Option<Share>, PlanError> {
+    pub(crate) fn from_settings(
+        set: &BTreeMap<String, String>,
+    ) -> Result<Option<Share>, PlanError> {
         let option = |(key, value): (&String, &String)| {
             Some((key.strip_prefix("share.")?.to_owned(), value.clone()))
         };
@@ -306,7 +308,7 @@ mod tests {
     use super::*;
 
     fn of(set: &[(&str, &str)]) -> Result<Option<Share>, PlanError> {
-        Share::of(
+        Share::from_settings(
             &set.iter()
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
                 .collect(),

@@ -48,7 +48,7 @@ impl Variant {
     /// # Errors
     /// [`PlanError::Invalid`] naming a method or an option that there is not.
     pub fn share(&self) -> Result<Option<Share>, PlanError> {
-        Share::of(&self.set)
+        Share::from_settings(&self.set)
     }
 
     /// The backend of the measured network card; `None` where that is left to the host.
