@@ -3,9 +3,8 @@
 //! either side from its CPU meanwhile: that only widens this one interval, and the intervals of thousands of
 //! exchanges are intersected. What is left is about as wide as the quickest way there and back.
 
-use crate::ClockError;
 use crate::ticks::now;
-use crate::{HostTicks, Shared};
+use crate::{ClockError, Shared, checked};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vmtax_model::Ping;
@@ -56,18 +55,15 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
     let mut last = theirs.load(Ordering::Acquire);
     let mut first = now();
     let mut offset: Option<(i64, i64)> = None;
-    let (mut enough, mut deadline) = (
-        Instant::now() + ANSWER_TIMEOUT,
-        Instant::now() + ANSWER_TIMEOUT,
-    );
+    let mut deadline = Instant::now() + ANSWER_TIMEOUT;
+    let mut enough = deadline;
     let (mut exchanges, mut latest) = (0, first);
-    while Instant::now()
-        < if offset.is_some_and(|(low, high)| high.saturating_sub(low) <= GOOD_WIDTH) {
-            enough
-        } else {
-            deadline
+    let is_good = |(low, high): (i64, i64)| high.saturating_sub(low) <= GOOD_WIDTH;
+    loop {
+        let is_enough = offset.is_some_and(is_good);
+        if Instant::now() >= if is_enough { enough } else { deadline } {
+            break;
         }
-    {
         let before = now();
         ours.store(before, Ordering::Release);
         let Some(guest) = changed(theirs, last, deadline, alone) else {
@@ -76,10 +72,7 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
         latest = now();
         last = guest;
         // A guest may write anything: what does not fit at all shows as a contradiction.
-        let (low, high) = (
-            before.wrapping_sub(guest) as i64,
-            latest.wrapping_sub(guest) as i64,
-        );
+        let [low, high] = [before, latest].map(|host| host.wrapping_sub(guest) as i64);
         offset = match offset.map(|(least, most)| (least.max(low), most.min(high))) {
             Some((least, most)) if least > most && least.saturating_sub(most) <= MAX_MOVE => {
                 (first, exchanges) = (before, 0);
@@ -94,19 +87,10 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
         };
         exchanges += 1;
     }
-    let (low, high) = offset.ok_or(ClockError::Silent {
-        timeout: ANSWER_TIMEOUT,
-    })?;
-    let at = HostTicks(first + (latest - first) / 2);
-    if low > high {
-        return Err(ClockError::Contradiction {
-            at: at.0,
-            low: low.into(),
-            high: high.into(),
-        });
-    }
-    Ok(Ping {
-        at: at.0,
+    let timeout = ANSWER_TIMEOUT;
+    let (low, high) = offset.ok_or(ClockError::Silent { timeout })?;
+    checked(Ping {
+        at: first + (latest - first) / 2,
         low,
         high,
         exchanges,

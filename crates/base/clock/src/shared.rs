@@ -33,15 +33,14 @@ impl Shared {
     /// # Errors
     /// [`ClockError::System`] when the system gives none.
     pub fn create(bytes: usize) -> Result<Shared, ClockError> {
-        let what = || format!("making shared memory of {bytes} bytes");
+        let failed = |e| ClockError::system(format!("making shared memory of {bytes} bytes"), e);
         let file = memfd_create(
             "vmtax-shared",
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )
-        .map_err(|e| ClockError::system(what(), e))?;
-        ftruncate(&file, bytes as u64).map_err(|e| ClockError::system(what(), e))?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)
-            .map_err(|e| ClockError::system(what(), e))?;
+        .map_err(failed)?;
+        ftruncate(&file, bytes as u64).map_err(failed)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(failed)?;
         Shared::map(file, bytes, "shared memory")
     }
 

@@ -1,9 +1,11 @@
-//! Facts of a host and its capabilities. Collected by the `host` crate, kept in every recording, shown by `doctor`.
+//! Facts of a host and its capabilities. Collected by the `host` crate, kept in every recording, shown by `doctor`,
+//! which checks each part that a measurement needs.
 
-use crate::{Check, Machine, Setting, Variant};
-use serde::{Deserialize, Serialize};
+use crate::{Machine, Remedy, Setting, Variant};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 /// Identity of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +22,6 @@ pub struct CpuFacts {
     /// Model name of the CPU.
     pub model: String,
     /// Revision of the microcode, as /proc/cpuinfo has it.
-    #[serde(default)]
     pub microcode: Option<String>,
     /// Logical CPUs that are online.
     pub online: u32,
@@ -41,17 +42,7 @@ pub struct CpuFacts {
 }
 
 /// Capability of this host's KVM.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::EnumString,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, EnumString)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum KvmClass {
@@ -161,10 +152,8 @@ pub struct HostFacts {
     /// Memory of the host, MiB.
     pub memory_mib: u64,
     /// Transparent huge pages: `always`, `madvise`, `never`; `None` where the kernel has none.
-    #[serde(default)]
     pub transparent_hugepage: Option<String>,
     /// KVM's module parameter, ns; `None` where the module is not loaded.
-    #[serde(default)]
     pub halt_poll_ns: Option<u64>,
     /// Values in effect of [`host_setting_files`], by the file; without those that the host lacks. Empty in older recordings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -214,5 +203,121 @@ impl HostFacts {
             }
             KvmClass::Broken | KvmClass::NoPermission | KvmClass::Absent => &[Machine::MICRO_TCG],
         }
+    }
+}
+
+/// State of a part of the host: usable, limited or missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Readiness {
+    /// As it should be.
+    Ok,
+    /// Works, with something named taken away.
+    Limited,
+    /// Not available on this host.
+    Missing,
+}
+
+/// One check of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Stable identifier (`kvm`, `qemu`, `guest-kernel`, …).
+    pub id: String,
+    /// Subject of the check, for people.
+    pub subject: String,
+    /// State of the part that is checked.
+    pub state: Readiness,
+    /// Result of the check, for people.
+    pub found: String,
+    /// Why it matters to a measurement.
+    pub why: String,
+    /// Problem, by the rule that has the remedies. `None` where there is no problem, or nobody can change it.
+    pub problem: Option<HostProblem>,
+    /// The remedies of that rule, best first. Recordings of before have a text, `fix`.
+    #[serde(default, alias = "fix", deserialize_with = "remedies_or_text")]
+    pub remedies: Vec<Remedy>,
+}
+
+fn remedies_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Remedy>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Remedies(Vec<Remedy>),
+        Text(Option<String>),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::Remedies(remedies) => remedies,
+        Written::Text(text) => text.into_iter().map(Remedy::instruction).collect(),
+    })
+}
+
+/// Problem of a part of a host: the identifier of a rule, which describes it and has the remedies.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
+pub enum HostProblem {
+    VirtualizationOff,
+    NoNestedVirtualization,
+    OneCpu,
+    SmtOn,
+    CpuGovernor,
+    StolenCpuTime,
+    SlowClockSource,
+    TscNotTrusted,
+    TscNotExposed,
+    KvmEmulatesKernels,
+    KvmBroken,
+    KvmNotPermitted,
+    KvmGroupMissing,
+    KvmIntelNotLoaded,
+    KvmAmdNotLoaded,
+    LittleMemory,
+    TransparentHugePagesOff,
+    NoHugePages,
+    QemuIncomplete,
+    NoGuestKernel,
+    KernelFeatureMissing,
+    TracefsNotMounted,
+    TracingNeedsRoot,
+    KernelLockedDown,
+    PerfEventParanoid,
+    NoVirtualPmu,
+    NoCgroup,
+    NoMemoryController,
+    NoCgroupRights,
+    NoMkfs,
+    NoVirtiofsd,
+    NoNfsServer,
+}
+
+impl HostProblem {
+    /// All of them.
+    pub const ALL: &[HostProblem] = <HostProblem as VariantArray>::VARIANTS;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_text_is_an_instruction() {
+        let read = |fix: &str| {
+            let check = r#"{"id": "kvm", "subject": "KVM", "state": "missing", "found": "", "why": "" FIX}"#;
+            serde_json::from_str::<Check>(&check.replace("FIX", fix))
+                .unwrap()
+                .remedies
+        };
+        assert_eq!(
+            read(r#", "fix": "load kvm_amd""#),
+            [Remedy::instruction("load kvm_amd".to_owned())]
+        );
+        assert_eq!([read(""), read(r#", "fix": null"#)], [vec![], vec![]]);
+        let remedy = r#"[{"place": "instruction", "setting": "", "value": "", "action": "load kvm_amd", "line": "", "cost": null, "read_back": "", "undo": ""}]"#;
+        assert_eq!(
+            read(&format!(r#", "remedies": {remedy}"#)),
+            read(r#", "fix": "load kvm_amd""#)
+        );
     }
 }

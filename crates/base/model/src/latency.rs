@@ -1,4 +1,5 @@
-//! Latency distributions: an HDR histogram of nanoseconds with three significant digits.
+//! Distributions of durations: latencies as an HDR histogram of nanoseconds with three significant digits; sums, and the row of a
+//! table that is made of them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,16 +12,36 @@ use std::io::Read;
 
 /// The longest latency distinguished: one hour. Longer ones count as one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
+
 const DIGITS: u8 = 3;
+
 /// No honest V2 histogram of our range is larger, packed or unpacked; one that is gets refused before it takes memory.
 const LARGEST: usize = 1 << 20;
+
 /// More operations than any trial makes (78 hours of one each nanosecond); sums of thousands of such still fit a `u64`.
 const MOST_OPERATIONS: u64 = 1 << 48;
 
-/// A histogram could not be read.
+/// A histogram or a series of operations cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a latency histogram cannot be read ({0}): the file is damaged or from another tool")]
-pub struct LatencyError(String);
+#[error("a {what} cannot be read ({why}): the file is damaged or from another tool")]
+pub struct DamagedError {
+    what: &'static str,
+    why: String,
+}
+
+impl DamagedError {
+    /// Makes the error of something that is no `what`.
+    pub(crate) fn new(what: &'static str, why: impl ToString) -> DamagedError {
+        DamagedError {
+            what,
+            why: why.to_string(),
+        }
+    }
+}
+
+fn damaged(why: impl ToString) -> DamagedError {
+    DamagedError::new("latency histogram", why)
+}
 
 /// Distribution of the latencies of one kind of operation, in nanoseconds. Serialised as HdrHistogram's V2 (deflate,
 /// base64), which HdrHistogram's own tools read.
@@ -109,12 +130,12 @@ impl Latency {
     /// As HdrHistogram's V2 text: deflate, base64.
     ///
     /// # Errors
-    /// [`LatencyError`] when the histogram cannot be written, which a histogram of our bounds always can.
-    pub fn to_text(&self) -> Result<String, LatencyError> {
+    /// [`DamagedError`] when the histogram cannot be written, which a histogram of our bounds always can.
+    pub fn to_text(&self) -> Result<String, DamagedError> {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
             .serialize(&self.0, &mut bytes)
-            .map_err(|e| LatencyError(e.to_string()))?;
+            .map_err(damaged)?;
         Ok(STANDARD.encode(bytes))
     }
 
@@ -122,43 +143,38 @@ impl Latency {
     /// take more than a few MiB.
     ///
     /// # Errors
-    /// [`LatencyError`] for anything that [`Latency::to_text`] would not write.
-    pub fn from_text(text: &str) -> Result<Self, LatencyError> {
+    /// [`DamagedError`] for anything that [`Latency::to_text`] would not write.
+    pub fn from_text(text: &str) -> Result<Self, DamagedError> {
         if text.len() > LARGEST {
-            return Err(LatencyError(format!("{} bytes", text.len())));
+            return Err(damaged(format!("{} bytes", text.len())));
         }
-        let packed = STANDARD
-            .decode(text)
-            .map_err(|e| LatencyError(e.to_string()))?;
+        let packed = STANDARD.decode(text).map_err(damaged)?;
         let plain = unpack(&packed)?;
         let read: Histogram<u64> = Reader::new()
             .deserialize(&mut plain.as_slice())
-            .map_err(|e| LatencyError(e.to_string()))?;
+            .map_err(damaged)?;
         Ok(Latency(read))
     }
 }
 
 /// Unpacks a V2 histogram and checks what the library takes on trust: the length it allocates, the bounds, run lengths
 /// it negates, and counts it adds up. Format: HdrHistogram's `V2` encoding.
-fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
+fn unpack(packed: &[u8]) -> Result<Vec<u8>, DamagedError> {
     const DEFLATED: [u8; 4] = 0x1c84_9314_u32.to_be_bytes();
     const PLAIN: [u8; 4] = 0x1c84_9313_u32.to_be_bytes();
     const HEADER: usize = 40;
-    let wrong = |what: &str| LatencyError(what.to_owned());
-    let (cookie, rest) = packed
-        .split_first_chunk::<4>()
-        .ok_or_else(|| wrong("cut off"))?;
+    let Some((cookie, rest)) = packed.split_first_chunk::<4>() else {
+        return Err(damaged("cut off"));
+    };
     if *cookie != DEFLATED || rest.len() < 4 {
-        return Err(wrong("not a deflated V2 histogram"));
+        return Err(damaged("not a deflated V2 histogram"));
     }
     let mut plain = Vec::new();
     let inflater = flate2::read::ZlibDecoder::new(&rest[4..]);
-    inflater
-        .take(LARGEST as u64 + 1)
-        .read_to_end(&mut plain)
-        .map_err(|e| LatencyError(e.to_string()))?;
+    let mut inflater = inflater.take(LARGEST as u64 + 1);
+    inflater.read_to_end(&mut plain).map_err(damaged)?;
     if plain.len() < HEADER || plain.len() > LARGEST || !plain.starts_with(&PLAIN) {
-        return Err(wrong("not a V2 histogram of our size"));
+        return Err(damaged("not a V2 histogram of our size"));
     }
     // After the cookie: payload length, normalising offset, digits; then lowest and highest value; then a ratio of 1.
     let mut expected = Vec::with_capacity(HEADER - 4);
@@ -168,18 +184,25 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
     expected.extend(1_u64.to_be_bytes());
     expected.extend(LONGEST_NS.to_be_bytes());
     expected.extend(1.0_f64.to_be_bytes());
-    if plain[4..HEADER] != expected {
-        return Err(wrong(
+    let (header, counts) = plain.split_at(HEADER);
+    if header[4..] != expected {
+        return Err(damaged(
             "other length or bounds than 1 ns to 1 h with 3 digits",
         ));
     }
-    // The counts: zig-zag LEB128 of at most nine bytes, the ninth whole; a negative number is a run of empty buckets.
-    let (mut total, mut empty, mut at) = (0_u64, 0_u64, HEADER);
-    while at < plain.len() {
+    check_counts(counts)?;
+    Ok(plain)
+}
+
+/// Checks the counts of a histogram: zig-zag LEB128 of at most nine bytes, the ninth whole; a negative number is a run of
+/// empty buckets.
+fn check_counts(counts: &[u8]) -> Result<(), DamagedError> {
+    let mut bytes = counts.iter().copied().peekable();
+    let (mut total, mut empty) = (0_u64, 0_u64);
+    while bytes.peek().is_some() {
         let (mut number, mut shift) = (0_u64, 0);
         loop {
-            let byte = *plain.get(at).ok_or_else(|| wrong("a count is cut off"))?;
-            at += 1;
+            let byte = bytes.next().ok_or_else(|| damaged("a count is cut off"))?;
             if shift == 56 {
                 number |= u64::from(byte) << 56;
                 break;
@@ -191,17 +214,14 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
             }
         }
         // Without its sign bit the number is the count, or the run's length less one.
-        let sum = if number & 1 == 0 {
-            &mut total
-        } else {
-            &mut empty
-        };
+        let is_count = number & 1 == 0;
+        let sum = if is_count { &mut total } else { &mut empty };
         *sum = sum.saturating_add(number >> 1);
         if total.max(empty) > MOST_OPERATIONS {
-            return Err(wrong("more operations than a trial can make"));
+            return Err(damaged("more operations than a trial can make"));
         }
     }
-    Ok(plain)
+    Ok(())
 }
 
 impl Default for Latency {
@@ -219,6 +239,109 @@ impl Serialize for Latency {
 impl<'de> Deserialize<'de> for Latency {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         Latency::from_text(&String::deserialize(d)?).map_err(D::Error::custom)
+    }
+}
+
+/// A kind of system call on one thread, or the time in user space after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRow {
+    /// "ppoll", "io_submit", "ioctl(KVM_RUN)"; with "_post" behind it for the user time after it.
+    pub name: String,
+    /// Number of calls, or of times in user space after them.
+    pub count: u64,
+    /// Mean duration, ns.
+    pub mean_ns: f64,
+    /// Standard deviation, ns.
+    pub stddev_ns: f64,
+    /// Shortest duration, ns.
+    pub min_ns: f64,
+    /// Longest duration, ns.
+    pub max_ns: f64,
+    /// Sum of all durations, ns.
+    pub total_ns: f64,
+}
+
+/// Count, mean, spread and extremes of durations. The variance is updated as B. P. Welford does it
+/// (*Technometrics* 4, 1962), which loses no digits however long the run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Moments {
+    count: u64,
+    mean: f64,
+    /// Sum of squared distances from the mean.
+    squares: f64,
+    min: f64,
+    max: f64,
+    total: f64,
+}
+
+impl Default for Moments {
+    fn default() -> Self {
+        Moments {
+            count: 0,
+            mean: 0.0,
+            squares: 0.0,
+            min: f64::INFINITY,
+            max: 0.0,
+            total: 0.0,
+        }
+    }
+}
+
+impl Moments {
+    /// Adds a value.
+    pub fn add(&mut self, value: f64) {
+        self.count += 1;
+        let off = value - self.mean;
+        self.mean += off / self.count as f64;
+        self.squares += off * (value - self.mean);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.total += value;
+    }
+
+    /// Adds all of another: T. F. Chan and others, *Updating formulae*, 1979.
+    pub fn merge(&mut self, other: &Moments) {
+        if other.count == 0 {
+            return;
+        }
+        let (n, m) = (self.count as f64, other.count as f64);
+        let off = other.mean - self.mean;
+        self.count += other.count;
+        self.mean += off * m / (n + m);
+        self.squares += other.squares + off * off * n * m / (n + m);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.total += other.total;
+    }
+
+    /// Each value multiplied.
+    pub fn scaled(&self, by: f64) -> Moments {
+        Moments {
+            count: self.count,
+            mean: self.mean * by,
+            squares: self.squares * by * by,
+            min: self.min * by,
+            max: self.max * by,
+            total: self.total * by,
+        }
+    }
+
+    /// As a report has it; the values are nanoseconds.
+    pub fn row(&self, name: String) -> CallRow {
+        let variance = if self.count > 1 {
+            self.squares / (self.count - 1) as f64
+        } else {
+            0.0
+        };
+        CallRow {
+            name,
+            count: self.count,
+            mean_ns: self.mean,
+            stddev_ns: variance.sqrt(),
+            min_ns: if self.count > 0 { self.min } else { 0.0 },
+            max_ns: self.max,
+            total_ns: self.total,
+        }
     }
 }
 
@@ -290,5 +413,38 @@ mod tests {
         assert!(Latency::from_text(&forged(64 << 20, LONGEST_NS, &vec![0; 64 << 20])).is_err());
         // More buckets than the range has: the library's own check.
         assert!(Latency::from_text(&forged(40_000, LONGEST_NS, &[2; 40_000])).is_err());
+    }
+
+    #[test]
+    fn moments_by_hand_and_merged() {
+        let values = [4.0, 9.0, 4.0, 2.0, 5.0, 5.0, 7.0, 4.0];
+        let all = |v: &[f64]| {
+            let mut m = Moments::default();
+            v.iter().for_each(|v| m.add(*v));
+            m
+        };
+        let whole = all(&values).row("x".into());
+        assert_eq!(
+            (
+                whole.count,
+                whole.mean_ns,
+                whole.min_ns,
+                whole.max_ns,
+                whole.total_ns
+            ),
+            (8, 5.0, 2.0, 9.0, 40.0)
+        );
+        assert!((whole.stddev_ns - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        for cut in 0..=values.len() {
+            let mut merged = all(&values[..cut]);
+            merged.merge(&all(&values[cut..]));
+            let merged = merged.row("x".into());
+            assert!(
+                (merged.mean_ns - 5.0).abs() < 1e-12
+                    && (merged.stddev_ns - whole.stddev_ns).abs() < 1e-12
+            );
+            assert_eq!((merged.count, merged.min_ns, merged.max_ns), (8, 2.0, 9.0));
+        }
+        assert_eq!(Moments::default().row("x".into()).min_ns, 0.0);
     }
 }

@@ -18,7 +18,6 @@ pub enum LiveSetting {
         /// Path of the file in the guest, below /sys.
         path: String,
         /// The disk, by its device as QEMU names it, that is flushed after it is set: of a disk's write cache.
-        #[serde(default)]
         flushed: Option<String>,
     },
     /// The CPUs on which a thread may run, as a list: `0-3,8`.
@@ -87,7 +86,6 @@ pub struct LiveChange {
     /// command can.
     pub metric: Option<LiveMetric>,
     /// The disk whose requests show it, as [`crate::DiskSettings::name`]; null for all, and where it is no figure of disks.
-    #[serde(default)]
     pub disk: Option<String>,
     /// Settings that change together, with their values.
     pub settings: Vec<SettingValue>,
@@ -138,7 +136,7 @@ impl LiveMetric {
         }
     }
 
-    /// The unit, as [`crate::BeforeAfter::unit`].
+    /// Returns the unit, as `BeforeAfter::unit` of the findings has it.
     pub fn unit(self) -> &'static str {
         match self {
             LiveMetric::Latency | LiveMetric::WriteLatency => "ns",

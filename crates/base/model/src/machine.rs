@@ -5,10 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A virtual machine monitor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Vmm {
     /// QEMU, the only VMM that vmtax boots guests with.
+    #[default]
     Qemu,
 }
 
@@ -103,19 +106,13 @@ impl Machine {
     }
 
     /// The VMM that runs it; `None` natively.
-    pub const fn vmm(self) -> Option<Vmm> {
-        match self.by {
-            Some((_, vmm)) => Some(vmm),
-            None => None,
-        }
+    pub fn vmm(self) -> Option<Vmm> {
+        self.by.map(|(_, vmm)| vmm)
     }
 
     /// Returns the accelerator that executes the machine's instructions; `None` natively.
-    pub const fn accelerator(self) -> Option<Accelerator> {
-        match self.by {
-            Some((accelerator, _)) => Some(accelerator),
-            None => None,
-        }
+    pub fn accelerator(self) -> Option<Accelerator> {
+        self.by.map(|(accelerator, _)| accelerator)
     }
 
     /// Returns true if a VMM runs the machine.
@@ -168,10 +165,8 @@ pub struct UnknownMachine(pub String);
 impl FromStr for Machine {
     type Err = UnknownMachine;
     fn from_str(name: &str) -> Result<Self, UnknownMachine> {
-        Machine::ALL
-            .iter()
-            .copied()
-            .find(|m| m.as_str() == name)
+        let mut all = Machine::ALL.iter().copied();
+        all.find(|machine| machine.as_str() == name)
             .ok_or_else(|| UnknownMachine(name.to_owned()))
     }
 }

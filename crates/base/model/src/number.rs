@@ -1,7 +1,22 @@
-//! Numbers for people: three significant digits (four where the first is 1, so that the relative step stays below
+//! Units, and numbers for people: three significant digits (four where the first is 1, so that the relative step stays below
 //! half a percent) and units scaled to keep them short.
 
-use crate::{Interval, Unit};
+use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
+
+/// A range that holds the true value in at least 95 % of repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end of the range.
+    pub low: f64,
+    /// Upper end of the range.
+    pub high: f64,
+    /// The coverage it really has, 0 to 1, at this number of rounds.
+    pub coverage: f64,
+}
+
+/// Below this many rounds even the whole range holds the median less than 95 % of the time (93.75 % at five).
+pub const FEWEST_ROUNDS: u32 = 6;
 
 /// Text in place of a missing number.
 pub const NONE: &str = "–";
@@ -180,6 +195,56 @@ pub fn signed_percent(share: f64) -> String {
 /// Returns the verb that goes with `n` things: "1 sample was", "2 samples were".
 pub fn were(n: u64) -> &'static str {
     if n == 1 { "was" } else { "were" }
+}
+
+/// Unit of a metric's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    /// Nanoseconds per operation.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Time in seconds.
+    #[serde(rename = "s")]
+    Seconds,
+    /// Operations (events, reads, …) per second.
+    #[serde(rename = "/s")]
+    PerSecond,
+    /// Mebibytes (2^20 bytes) per second.
+    #[serde(rename = "MiB/s")]
+    MebibytesPerSecond,
+    /// Mebibytes (2^20 bytes).
+    #[serde(rename = "MiB")]
+    Mebibytes,
+    /// Number of things, or a figure of an unknown unit.
+    #[serde(rename = "")]
+    Count,
+}
+
+impl Unit {
+    /// The unit's symbol, as printed after a number.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Unit::Nanoseconds => "ns",
+            Unit::Seconds => "s",
+            Unit::PerSecond => "/s",
+            Unit::MebibytesPerSecond => "MiB/s",
+            Unit::Mebibytes => "MiB",
+            Unit::Count => "",
+        }
+    }
+}
+
+/// Direction in which a metric gets better.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Better {
+    /// A rate: more is better; the overhead is native over guest.
+    Higher,
+    /// A cost: less is better; the overhead is guest over native.
+    Lower,
 }
 
 #[cfg(test)]

@@ -1,23 +1,14 @@
 //! Artifacts of observers of a process: sampled stacks, counted VM exits, and what else a profile is computed
 //! of. Each type is one file of a trial's folder ([`crate::files`]).
 
-use crate::{AddressSpace, ClockReading, Missing, ProcessStop, QemuThread, RunState, VmFacts};
+use crate::{ClockReading, Missing, ProcessStop, QemuThread, RunState, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use strum::IntoStaticStr;
 
 /// Whose code a function is.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -108,33 +99,19 @@ impl Profile {
     /// # Errors
     /// The first invalid part.
     pub fn check(&self) -> Result<(), String> {
-        let Profile {
-            functions,
-            stacks,
-            threads,
-            samples,
-        } = self;
-        if stacks
-            .iter()
-            .flatten()
-            .any(|&number| number >= functions.len())
-        {
+        let is_known = |function: &usize| *function < self.functions.len();
+        if !self.stacks.iter().flatten().all(is_known) {
             return Err("a stack names a function that is not there".to_owned());
         }
-        if samples
-            .iter()
-            .any(|s| s.thread >= threads.len() || s.stack >= stacks.len())
-        {
+        let is_complete = |s: &Sample| s.thread < self.threads.len() && s.stack < self.stacks.len();
+        if !self.samples.iter().all(is_complete) {
             return Err("a sample names a thread or a stack that is not there".to_owned());
         }
-        if samples
-            .iter()
-            .try_fold(0u64, |sum, sample| sum.checked_add(sample.weight))
-            .is_none()
-        {
-            return Err("it has more samples than can be counted".to_owned());
+        let mut weights = self.samples.iter().map(|sample| sample.weight);
+        match weights.try_fold(0_u64, u64::checked_add) {
+            Some(_) => Ok(()),
+            None => Err("it has more samples than can be counted".to_owned()),
         }
-        Ok(())
     }
 
     /// Merges profiles, samples in the order of time; `origin` maps the code origin of their functions.
@@ -156,12 +133,8 @@ impl Profile {
                 }));
             }
             let (stacks, threads) = (one.stacks.len(), one.threads.len());
-            one.stacks.extend(
-                other
-                    .stacks
-                    .iter()
-                    .map(|stack| stack.iter().map(|&at| functions[at]).collect()),
-            );
+            let renumbered = |stack: &Vec<usize>| stack.iter().map(|&at| functions[at]).collect();
+            one.stacks.extend(other.stacks.iter().map(renumbered));
             one.threads.extend(other.threads);
             let moved = |s: &Sample| Sample {
                 thread: threads + s.thread,
@@ -367,6 +340,21 @@ pub struct ExitRow {
     pub ticks: u64,
 }
 
+/// Address space that an exit accessed.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum AddressSpace {
+    /// I/O port space.
+    Port,
+    /// Device memory (MMIO).
+    Memory,
+    /// Model-specific registers of a vCPU.
+    Msr,
+}
+
 /// One access by a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Access {
@@ -519,13 +507,10 @@ pub struct ProfileFacts {
     /// The imported file; null where a process was observed.
     pub file: Option<String>,
     /// The VM that the process runs; null where it is not a VMM.
-    #[serde(default)]
     pub vm: Option<VmFacts>,
     /// State of its guest at the end, by its monitor; null where the monitor was not asked.
-    #[serde(default)]
     pub state: Option<RunState>,
     /// Signal or tracer that had stopped the process at the end; null where its threads could run.
-    #[serde(default)]
     pub process_stop: Option<ProcessStop>,
     /// Data that could not be observed.
     pub missing: Vec<Missing>,

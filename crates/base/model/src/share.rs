@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+use strum::{Display, IntoStaticStr, VariantArray};
 
 /// The tree that guests are given and natively is a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,12 +65,11 @@ impl Default for Tree {
     Eq,
     PartialOrd,
     Ord,
-    Hash,
     Serialize,
     Deserialize,
-    strum::IntoStaticStr,
-    strum::Display,
-    strum::VariantArray,
+    Display,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -94,7 +94,7 @@ pub enum ShareMethod {
 
 impl ShareMethod {
     /// All share methods.
-    pub const ALL: &[ShareMethod] = <ShareMethod as strum::VariantArray>::VARIANTS;
+    pub const ALL: &[ShareMethod] = <ShareMethod as VariantArray>::VARIANTS;
 
     /// The name as typed and stored.
     pub fn as_str(self) -> &'static str {
@@ -166,11 +166,13 @@ impl Share {
     ///
     /// # Errors
     /// [`PlanError::Invalid`] naming a method or an option that there is not, or a value that would be several.
-    pub(crate) fn of(set: &BTreeMap<String, String>) -> Result<Option<Share>, PlanError> {
-        let options: BTreeMap<String, String> = set
-            .iter()
-            .filter_map(|(k, v)| Some((k.strip_prefix("share.")?.to_owned(), v.clone())))
-            .collect();
+    pub(crate) fn from_settings(
+        set: &BTreeMap<String, String>,
+    ) -> Result<Option<Share>, PlanError> {
+        let option = |(key, value): (&String, &String)| {
+            Some((key.strip_prefix("share.")?.to_owned(), value.clone()))
+        };
+        let options: BTreeMap<String, String> = set.iter().filter_map(option).collect();
         let Some(method) = set.get("share") else {
             return match options.first_key_value() {
                 Some((key, _)) => Err(PlanError::Invalid(format!(
@@ -291,14 +293,12 @@ impl CpuSeconds {
     /// Returns the CPU time spent after `before`.
     pub fn since(&self, before: &CpuSeconds) -> CpuSeconds {
         let difference = |after: f64, before: f64| (after - before).max(0.0);
+        let both = self.server.zip(before.server);
         CpuSeconds {
             guest: difference(self.guest, before.guest),
             qemu: difference(self.qemu, before.qemu),
             ready: difference(self.ready, before.ready),
-            server: self
-                .server
-                .zip(before.server)
-                .map(|(after, before)| difference(after, before)),
+            server: both.map(|(after, before)| difference(after, before)),
         }
     }
 }
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     fn of(set: &[(&str, &str)]) -> Result<Option<Share>, PlanError> {
-        Share::of(
+        Share::from_settings(
             &set.iter()
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
                 .collect(),

@@ -1,4 +1,6 @@
-//! Commands as people copy them.
+//! Commands as people copy them, and remedies of limits.
+
+use std::io;
 
 /// A command as a shell would take it.
 pub fn shell_line(words: &[String]) -> String {
@@ -26,6 +28,29 @@ pub fn shell_path(path: &str) -> Option<String> {
     (!path.contains(char::is_control)).then(|| path.chars().map(escaped).collect())
 }
 
+/// Returns the remedy for a limit of the process, the memory or a disk that was reached, as the end of a sentence;
+/// empty for other errors.
+pub fn limit_remedy(error: &io::Error) -> &'static str {
+    // By Linux' numbers: not all have an `ErrorKind`.
+    match error.raw_os_error() {
+        // EIO
+        Some(5) => "; `dmesg` says whether the disk or device has errors: use another one",
+        // EAGAIN, ENOMEM
+        Some(11 | 12) => {
+            "; end other programs, or allow this one more processes and memory (`ulimit -a` shows the limits)"
+        }
+        // ENFILE
+        Some(23) => "; allow more open files on this host: sysctl fs.file-max",
+        // EMFILE
+        Some(24) => "; allow more open files: ulimit -n 4096",
+        // EFBIG
+        Some(27) => "; allow larger files: ulimit -f unlimited",
+        // ENOSPC, EDQUOT
+        Some(28 | 122) => "; free space there, or name a folder on another disk with --dir",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,5 +67,18 @@ mod tests {
             Some(r"a-qemu\\x2d1.scope/b\ c\;d")
         );
         assert_eq!(shell_path("a\nb"), None);
+    }
+
+    #[test]
+    fn what_a_failing_disk_and_a_full_host_give_has_a_remedy() {
+        // EIO, EAGAIN, ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC, EDQUOT
+        for number in [5, 11, 12, 23, 24, 27, 28, 122] {
+            let remedy = limit_remedy(&io::Error::from_raw_os_error(number));
+            assert!(
+                remedy.starts_with("; ") && remedy.len() > 20,
+                "{number}: {remedy:?}"
+            );
+        }
+        assert_eq!(limit_remedy(&io::ErrorKind::NotFound.into()), "");
     }
 }

@@ -132,13 +132,9 @@ impl KvmGuest {
     /// Kernel command-line arguments; `mhz` is the rate of the host's time stamp counter.
     pub fn kernel_args(mhz: f64) -> Vec<String> {
         let early = format!("tsc_early_khz={}", (mhz * 1000.0).round());
-        let others = [
-            "tsc=reliable",
-            "hpet=disable",
-            "mitigations=off",
-            "reboot=k",
-        ];
-        std::iter::once(early)
+        let others = "tsc=reliable hpet=disable mitigations=off reboot=k".split(' ');
+        [early]
+            .into_iter()
             .chain(others.map(str::to_owned))
             .collect()
     }
@@ -161,20 +157,12 @@ pub fn again_in_pid_namespace(handed_over: &Path) -> std::io::Result<()> {
     let unshare = |program: &Path| {
         let mut command = Command::new("unshare");
         command
-            .args([
-                "--user",
-                "--map-root-user",
-                "--pid",
-                "--mount-proc",
-                "--fork",
-            ])
+            .args("--user --map-root-user --pid --mount-proc --fork".split(' '))
             .arg(program);
         command
     };
-    if !unshare(Path::new("true"))
-        .status()
-        .is_ok_and(|status| status.success())
-    {
+    let tried = unshare(Path::new("true")).status();
+    if !tried.is_ok_and(|status| status.success()) {
         skipped("this host lets no user make a PID namespace");
         return Ok(());
     }
@@ -199,10 +187,8 @@ pub fn skipped(why: &str) {
     // Not by a macro: what those print of a test that passes is not shown.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(list) = std::env::var_os("VMTAX_SKIPPED") {
-        let file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(list);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.create(true).append(true).open(list);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }
@@ -255,17 +241,8 @@ pub fn vm_trace(vm: VmFacts, end: u64) -> VmTrace {
     VmTrace {
         schema: SCHEMA,
         tsc_mhz: 1000.0,
-        begin: 0,
         end,
         vm,
-        threads: Vec::new(),
-        disks: Vec::new(),
-        nics: Vec::new(),
-        ended: false,
-        full: false,
-        missing: Vec::new(),
-        imported: false,
-        guest: None,
-        kvm_offset: None,
+        ..VmTrace::default()
     }
 }

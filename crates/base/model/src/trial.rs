@@ -1,8 +1,9 @@
-//! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
+//! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps, each operation as the
+//! workload stamped it among it.
 
 use crate::{
-    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes,
-    ShareFacts, Unanswered, Warning, WorkloadSpec,
+    CpuSeconds, DamagedError, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus,
+    Probes, ShareFacts, Warning, WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -16,6 +17,9 @@ pub struct Measure {
     /// In the metric's unit; finite and not negative.
     pub value: f64,
 }
+
+/// The end of the name of an operation that ran in the micro-guest's kernel mode.
+pub const KERNEL_MODE: &str = ", kernel mode";
 
 /// The latencies of one kind of operation (`event`, `read`, `getpid`, …).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,6 +125,15 @@ pub struct KernelIdentity {
     pub version: String,
 }
 
+/// Requests that the workload waited for in vain, and what came instead.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// Requests that got no response in time.
+    pub lost: u64,
+    /// Responses that came when another was awaited: late, or twice.
+    pub late: u64,
+}
+
 /// Result that the agent sends back for a trial that ran to its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
@@ -202,18 +215,14 @@ impl TrialResult {
 
     /// The value of a metric, if this trial has it.
     pub fn value(&self, metric: Metric) -> Option<f64> {
-        self.measures
-            .iter()
-            .find(|m| m.metric == metric)
-            .map(|m| m.value)
+        let mut measures = self.measures.iter();
+        Some(measures.find(|m| m.metric == metric)?.value)
     }
 
     /// The summary of one operation's latencies.
     pub fn summary(&self, operation: &str) -> Option<LatencySummary> {
-        self.operations
-            .iter()
-            .find(|o| o.name == operation)
-            .and_then(|o| o.latency.summary())
+        let mut operations = self.operations.iter();
+        operations.find(|o| o.name == operation)?.latency.summary()
     }
 }
 
@@ -301,9 +310,8 @@ impl TrialRecord {
 
     /// Returns true if the machine stood still for a part of the trial.
     fn stood_still(&self) -> bool {
-        self.warnings
-            .iter()
-            .any(|warning| matches!(warning, Warning::StoodStill { .. }))
+        let mut warnings = self.warnings.iter();
+        warnings.any(|warning| matches!(warning, Warning::StoodStill { .. }))
     }
 
     /// The result, if it ran to its end and counts.
@@ -316,9 +324,100 @@ impl TrialRecord {
     }
 }
 
+/// One operation of a workload, with its time stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamped {
+    /// Begin, TSC ticks of the machine.
+    pub begin: u64,
+    /// End, TSC ticks of the machine.
+    pub end: u64,
+    /// Key by which the operation's request is found: for a disk, the byte offset; for a round trip over the network
+    /// its [`round_trip_key`].
+    pub key: u64,
+}
+
+/// The key of a round trip over the network, with which its request and its response begin: the thread that makes it, and its number
+/// among those of the thread, of which the lower 32 bits count.
+pub const fn round_trip_key(thread: i32, number: u64) -> u64 {
+    (thread as u32 as u64) << 32 | (number & 0xffff_ffff)
+}
+
+/// The thread that made a round trip of this key; 0 in a recording of a version that did not say.
+pub const fn thread_of_round_trip(key: u64) -> i32 {
+    (key >> 32) as i32
+}
+
+/// The operations of a trial in the order in which they began. On disk and on the wire: a header of 16 bytes
+/// (`VMTXOPS1`, then ticks per microsecond as a little-endian f64), then 24 bytes an operation (begin, end, key,
+/// each a little-endian u64).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Series {
+    /// Ticks per microsecond as the machine itself calibrated them.
+    pub mhz: f64,
+    /// Operations in the order in which they began.
+    pub operations: Vec<Stamped>,
+}
+
+const MAGIC: &[u8; 8] = b"VMTXOPS1";
+
+const HEADER: usize = 16;
+
+const EACH: usize = 24;
+
+/// The bytes are not a series of operations.
+pub type SeriesError = DamagedError;
+
+impl Series {
+    /// Returns the series as bytes, in the format that [`Series`] describes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + EACH * self.operations.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&self.mhz.to_le_bytes());
+        for o in &self.operations {
+            for word in [o.begin, o.end, o.key] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// [`SeriesError`] for a wrong magic number, a truncated file, an invalid frequency, or an end before its begin.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Series, SeriesError> {
+        let wrong = |why: &str| DamagedError::new("series of operations", why);
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            word
+        };
+        if bytes.len() < HEADER || &bytes[..8] != MAGIC {
+            return Err(wrong("wrong magic number"));
+        }
+        let mhz = f64::from_le_bytes(word(8));
+        if !(1.0..=1e6).contains(&mhz) {
+            return Err(wrong("invalid clock frequency"));
+        }
+        if (bytes.len() - HEADER) % EACH != 0 {
+            return Err(wrong("truncated"));
+        }
+        let mut operations = Vec::with_capacity((bytes.len() - HEADER) / EACH);
+        for at in (HEADER..bytes.len()).step_by(EACH) {
+            let [begin, end, key] = [at, at + 8, at + 16].map(|at| u64::from_le_bytes(word(at)));
+            if end < begin {
+                return Err(wrong("an operation ends before it begins"));
+            }
+            operations.push(Stamped { begin, end, key });
+        }
+        Ok(Series { mhz, operations })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_flood_of_operations_is_refused_while_it_is_read() {
@@ -333,5 +432,49 @@ mod tests {
         };
         assert_eq!(read(MOST_OPERATIONS).unwrap(), MOST_OPERATIONS);
         assert!(read(MOST_OPERATIONS + 1).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_read_back(ops in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u64>()), 0..50)) {
+            let operations = ops
+                .into_iter()
+                .map(|(b, d, key)| Stamped { begin: u64::from(b), end: u64::from(b) + u64::from(d), key })
+                .collect();
+            let series = Series { mhz: 2596.1, operations };
+            prop_assert_eq!(Series::from_bytes(&series.to_bytes()), Ok(series));
+        }
+
+        #[test]
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Series::from_bytes(&bytes);
+            let mut with_head = MAGIC.to_vec();
+            with_head.extend_from_slice(&2000f64.to_le_bytes());
+            with_head.extend_from_slice(&bytes);
+            let _ = Series::from_bytes(&with_head);
+        }
+    }
+
+    #[test]
+    fn truncated_series_and_negative_durations_are_refused() {
+        let whole = Series {
+            mhz: 1.0,
+            operations: vec![Stamped {
+                begin: 5,
+                end: 7,
+                key: 0,
+            }],
+        };
+        let bytes = whole.to_bytes();
+        assert!(Series::from_bytes(&bytes[..bytes.len() - 1]).is_err());
+        let back = Series {
+            mhz: 1.0,
+            operations: vec![Stamped {
+                begin: 7,
+                end: 5,
+                key: 0,
+            }],
+        };
+        assert!(Series::from_bytes(&back.to_bytes()).is_err());
     }
 }

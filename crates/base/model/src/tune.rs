@@ -1,7 +1,9 @@
-//! Changes that `vmtax tune` tries on a running VM, its records, its findings.
+//! Changes that `vmtax tune` tries, on a running VM and on a guest that it boots, and its records.
 
-use crate::{Comparison, LiveChange, LiveMetric, VmCounters, VmFacts};
+use crate::{ChangeCost, LiveChange, LiveMetric, Metric, Variant, VmCounters, VmFacts};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Changes to try on a running VM, and how long to measure. It is the plan's `[tune]`.
@@ -169,79 +171,196 @@ pub enum TuneRecord {
     },
 }
 
-/// Decision on a candidate.
+/// Candidates that are tried on a guest that is booted for them. It is the plan's `[tune-guest]`; the plan's first
+/// variant is the baseline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GuestTuneSpec {
+    /// The figure that decides.
+    pub metric: Metric,
+    /// Time for all measurements, s.
+    pub budget_s: u32,
+    /// Candidates that are tried.
+    #[serde(default, rename = "candidate", skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<GuestCandidate>,
+    /// Remedies that are not tried here, with the reason.
+    #[serde(default, rename = "not-tried", skip_serializing_if = "Vec::is_empty")]
+    pub not_tried: Vec<NotTried>,
+    /// Whose twin the guest is; absent for one of vmtax's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<TwinOf>,
+    /// Differences between the fio job and the workload here, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub job_notes: Vec<String>,
+    /// Parts that were measured, in this order: empty until the tuning begins.
+    #[serde(default, rename = "part", skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<GuestTunePart>,
+}
+
+/// The VM whose twin a guest is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TwinOf {
+    /// Description of the VM: `libvirt domain web01 (PID 4711)`.
+    pub source: String,
+    /// The disk that is tuned, by the VM's name of it.
+    pub disk: String,
+    /// Image of the disk, which is only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<PathBuf>,
+    /// Properties of the VM that the test guest does not have, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_twinned: Vec<String>,
+    /// The domain's name, where it is one; absent in older plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_name: Option<String>,
+    /// The domain as libvirt has it stored, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain_xml: Option<String>,
+}
+
+/// A change of the guest's configuration that is tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GuestCandidate {
+    /// Name of the candidate: `aio=native`.
+    pub name: String,
+    /// The settings, over the baseline's, as in [`Variant::set`]; [`GuestTuneSpec::LEFT_OUT`] removes one.
+    pub set: BTreeMap<String, String>,
+    /// When it harms.
+    pub trap: String,
+    /// Published source on it.
+    pub source: String,
+    /// Cost of applying it to a VM; absent in older plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<ChangeCost>,
+}
+
+/// Why rounds are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TuneVerdict {
-    /// It helped, and again when it was measured again.
-    #[strum(serialize = "keep")]
-    Keep,
-    /// It does not help, or harms.
-    #[strum(serialize = "reject")]
-    Reject,
-    /// No decision was reached.
-    #[strum(serialize = "inconclusive")]
-    Inconclusive,
-    /// It could not be set.
-    #[strum(serialize = "refused")]
-    Refused,
-    /// Nothing was measured.
-    #[strum(serialize = "not measured")]
-    NotMeasured,
+#[strum(serialize_all = "kebab-case")]
+pub enum GuestTunePhase {
+    /// Search for candidates that are faster than the baseline, or beside those that stand out.
+    Screening,
+    /// Test of one more candidate beside those that help already.
+    Combination,
+    /// Search among the candidates that are left for those that help beside all that help, which may have masked them.
+    SecondScreening,
+    /// Test of all that are left together, and of each beside the others: on boots that chose none of them.
+    Confirmation,
 }
 
-/// A candidate with what the measurements say of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TuneRow {
-    /// Change that was tried.
-    #[serde(flatten)]
-    pub candidate: Candidate,
-    /// Decision on the change.
-    pub verdict: TuneVerdict,
-    /// Why, where the measurements do not say.
-    pub why: Option<String>,
-    /// With the change against without, alone or on top of what had helped by then; null where it was not measured.
-    pub screening: Option<Comparison>,
-    /// Comparison measured again, together with the others that helped; null where that was not measured.
-    pub confirmation: Option<Comparison>,
+/// Rounds of the same configurations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GuestTunePart {
+    /// Reason why these rounds are measured.
+    pub phase: GuestTunePhase,
+    /// Configurations that boot in each round: the numbers of the candidates that are on, ascending; none for the
+    /// baseline. The others are compared with the first; in a confirmation it has all that are to be confirmed.
+    pub configurations: Vec<Vec<usize>>,
+    /// First round of the part, from 0.
+    pub first_round: u32,
+    /// Number of rounds; 0 while it is measured.
+    pub rounds: u32,
 }
 
-/// A figure of the VM without the changes that are kept, and with them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BeforeAfter {
-    /// Name of the figure.
-    pub name: String,
-    /// The unit: `ns`, `fraction`, `per second`, `bytes per second`, or empty.
-    pub unit: String,
-    /// Median of the measurements without.
-    pub before: f64,
-    /// Median of those with.
-    pub after: f64,
-    /// With against without, as costs; null where it is zero somewhere.
-    pub comparison: Option<Comparison>,
+/// Next step of the measurement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestTuneStep {
+    /// Reason why it is measured.
+    pub phase: GuestTunePhase,
+    /// As in [`GuestTunePart`].
+    pub configurations: Vec<Vec<usize>>,
 }
 
-/// The findings of `tune`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TuneFindings {
-    /// VM that was tuned.
-    pub vm: VmFacts,
-    /// True if settings were changed.
-    pub applied: bool,
-    /// The figure that counts in the total.
-    pub metric: String,
-    /// All that are kept against none, by measurements of their own; null where nothing is kept.
-    pub total: Option<Comparison>,
-    /// Figures of the VM without and with the kept changes.
-    pub moved: Vec<BeforeAfter>,
-    /// Candidates with their decisions.
-    pub candidates: Vec<TuneRow>,
-    /// True if the kept changes are still on.
-    pub is_on: bool,
-    /// Remedies that were not tried.
-    pub not_tried: Vec<NotTried>,
-    /// Why it ended before all was decided.
-    pub ended: Option<String>,
-    /// Duration of the measurements, s.
-    pub seconds: f64,
+impl GuestTuneSpec {
+    /// Name of the baseline.
+    pub const BASELINE: &str = "baseline";
+    /// A candidate's value of a setting that removes it from the baseline's.
+    pub const LEFT_OUT: &str = "default";
+    /// More do not fit into a tuning.
+    pub const MAX_CANDIDATES: usize = 24;
+    /// Configurations at most: each candidate beside ever more of the others, and what is confirmed.
+    pub const MAX_VARIANTS: u32 = 512;
+
+    fn candidates_of(&self, configuration: &[usize]) -> impl Iterator<Item = &GuestCandidate> {
+        let numbers = configuration.iter();
+        numbers.filter_map(|number| self.candidates.get(*number))
+    }
+
+    /// Returns the name of a configuration.
+    pub fn name(&self, configuration: &[usize]) -> String {
+        let on = self.candidates_of(configuration);
+        let names: Vec<&str> = on.map(|candidate| &*candidate.name).collect();
+        if names.is_empty() {
+            GuestTuneSpec::BASELINE.to_owned()
+        } else {
+            names.join(" + ")
+        }
+    }
+
+    /// Returns the settings of a configuration's candidates together, over those of `baseline`.
+    pub fn settings(
+        &self,
+        baseline: &Variant,
+        configuration: &[usize],
+    ) -> BTreeMap<String, String> {
+        let mut set = baseline.set.clone();
+        for candidate in self.candidates_of(configuration) {
+            set.extend(candidate.set.clone());
+        }
+        set.retain(|_, value| value != GuestTuneSpec::LEFT_OUT);
+        set
+    }
+
+    /// A configuration as a variant.
+    pub fn variant(&self, baseline: &Variant, configuration: &[usize]) -> Variant {
+        Variant {
+            name: self.name(configuration),
+            set: self.settings(baseline, configuration),
+        }
+    }
+
+    /// Trials with one probe each that its parts mean.
+    pub(crate) fn boots(&self) -> u64 {
+        self.parts
+            .iter()
+            .map(|part| u64::from(part.rounds) * part.configurations.len() as u64)
+            .sum()
+    }
+
+    /// Returns the fault of the specification, as an error message; `None` if there is none.
+    pub(crate) fn fault(&self) -> Option<&'static str> {
+        let names = |candidate: &GuestCandidate| candidate.name.clone();
+        let mut known: Vec<String> = self.candidates.iter().map(names).collect();
+        known.sort_unstable();
+        let is_known = |number: &usize| *number < self.candidates.len();
+        let is_ascending = |numbers: &Vec<usize>| {
+            numbers.windows(2).all(|pair| pair[0] < pair[1]) && numbers.last().is_none_or(is_known)
+        };
+        let rounds: u64 = self.parts.iter().map(|part| u64::from(part.rounds)).sum();
+        let is_bare =
+            |candidate: &GuestCandidate| candidate.name.is_empty() || candidate.set.is_empty();
+        let is_late = |pair: &[GuestTunePart]| pair[0].first_round > pair[1].first_round;
+        let mut configurations = self.parts.iter().flat_map(|part| &part.configurations);
+        if self.candidates.len() > GuestTuneSpec::MAX_CANDIDATES {
+            Some("it has more than 24 candidates: leave some out")
+        } else if known.windows(2).any(|pair| pair[0] == pair[1]) {
+            Some("a candidate is listed twice: list it once")
+        } else if self.candidates.iter().any(is_bare) {
+            Some("a candidate has no name or sets nothing: leave it out")
+        } else if self.budget_s == 0 {
+            Some("budget-s must be above 0")
+        } else if !configurations.all(is_ascending) {
+            Some("a part names a candidate that there is not: leave the parts out to tune again")
+        } else if self.parts.windows(2).any(is_late) || rounds > 10_000 {
+            Some(
+                "its parts are not in the order of their rounds: leave the parts out to tune again",
+            )
+        } else {
+            None
+        }
+    }
 }

@@ -1,13 +1,11 @@
-//! A virtual machine as it is observed: one that vmtax booted, or one that runs already.
+//! A virtual machine as it is observed: one that vmtax booted, or one that runs already; states in which its guest does not run.
 
-use crate::{
-    Accelerator, KernelFailure, Missing, ProcessStop, QemuThread, RunState, ThreadGroup, Vmm,
-};
+use crate::{Accelerator, Missing, QemuThread, Role, ThreadGroup, Vmm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Facts about a virtual machine at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmFacts {
     /// PID of the VMM's process.
     pub pid: i32,
@@ -59,51 +57,32 @@ pub struct VmFacts {
     pub abilities: Vec<Ability>,
 }
 
-/// Returns the argument that names a VM in a command to copy: its name where no shell would take it for something
-/// else, else its PID.
-pub(crate) fn argument(name: Option<&String>, pid: i32) -> String {
-    let is_plain = |name: &&String| {
-        !name.is_empty()
-            && !name.starts_with('-')
-            && name
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-    };
-    name.filter(is_plain)
-        .cloned()
-        .unwrap_or_else(|| pid.to_string())
-}
-
 impl VmFacts {
     /// Returns the argument that names the VM in a command to copy: its name where no shell would take it for
     /// something else, else its PID.
     pub fn argument(&self) -> String {
-        argument(self.name.as_ref(), self.pid)
+        Self::argument_for(self.name.as_ref(), self.pid)
+    }
+
+    /// Returns the argument that names the VM of a process in a command to copy, as [`VmFacts::argument`].
+    pub fn argument_for(name: Option<&String>, pid: i32) -> String {
+        let is_plain = |name: &&String| {
+            !name.is_empty()
+                && !name.starts_with('-')
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        };
+        name.filter(is_plain)
+            .cloned()
+            .unwrap_or_else(|| pid.to_string())
     }
 
     /// A QEMU of which nothing is known but its process.
     pub fn unknown(pid: i32) -> VmFacts {
         VmFacts {
             pid,
-            name: None,
-            binary: None,
-            vmm: Vmm::Qemu,
-            version: None,
-            managed: None,
-            accelerator: None,
-            process_stop: None,
-            state: None,
-            monitor_timeout_s: None,
-            kernel_failure: None,
-            vcpus: 0,
-            memory: 0,
-            roles_from: RoleSource::Names,
-            threads: Vec::new(),
-            disks: Vec::new(),
-            nics: Vec::new(),
-            cgroup: None,
-            thread_groups: Vec::new(),
-            abilities: Vec::new(),
+            ..VmFacts::default()
         }
     }
 }
@@ -149,12 +128,13 @@ impl Manager {
 }
 
 /// Where roles of threads are known from, the surest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RoleSource {
     /// The VMM's monitor.
     Monitor,
     /// The threads' names (QEMU's `debug-threads=on`).
+    #[default]
     Names,
     /// The vCPU on which each thread waits in `KVM_RUN`.
     KvmRun,
@@ -183,7 +163,6 @@ pub struct VmDisk {
     /// exactly one.
     pub host_device: Option<u64>,
     /// The block device that the disk itself is, by the same number; null where it is a file.
-    #[serde(default)]
     pub own_device: Option<u64>,
     /// Extents of the file on that device, as far as the file system tells of all of them.
     pub extents: Option<usize>,
@@ -229,4 +208,161 @@ pub enum AbilityName {
     SetAffinity,
     /// Set limits of its control group.
     SetCgroup,
+}
+
+/// State of a guest, as its monitor says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// The vCPUs may run.
+    Running,
+    /// They are stopped: `paused`, `prelaunch`, `io-error`, `postmigrate`, … as QEMU's `RunState` has it.
+    Stopped(String),
+}
+
+impl RunState {
+    /// QEMU's word for the state in which the guest does not run; `None` while it does.
+    pub fn stopped(&self) -> Option<&str> {
+        match self {
+            RunState::Running => None,
+            RunState::Stopped(why) => Some(why),
+        }
+    }
+}
+
+/// Cause of all threads of a process being stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProcessStop {
+    /// A signal, such as SIGSTOP: state T.
+    Signal,
+    /// The tracer of this name, such as a debugger: state t.
+    Tracer(String),
+}
+
+/// A thread that does not run, and where in the kernel it waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedThread {
+    /// TID on the host.
+    pub tid: i32,
+    /// Role of the thread.
+    pub role: Role,
+    /// True in uninterruptible sleep (state D).
+    pub is_uninterruptible: bool,
+    /// The kernel's function in which it waits, `/proc/PID/task/TID/wchan`; null without the permission.
+    pub wait_channel: Option<String>,
+}
+
+/// The failure of a guest's kernel that a console has last, of the guest's last boot. The guest writes the text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelFailure {
+    /// Consequence for the guest.
+    pub kind: FailureKind,
+    /// The kernel's line without its time, at most 160 characters.
+    pub line: String,
+    /// The file to which QEMU writes the console, as QEMU's arguments or libvirt name it.
+    pub file: PathBuf,
+    /// Time since something was last written to the file, s.
+    pub age_s: u64,
+}
+
+/// Consequence of a kernel's failure for the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// The kernel panicked: nothing of the guest runs.
+    Panic,
+    /// A CPU does not leave the kernel: a soft or hard lockup, an RCU stall.
+    Lockup,
+    /// The kernel ended the task in which a bug showed (an oops).
+    Oops,
+}
+
+/// The ID that a user gave a device, by the path of it, or of a part of it, among QEMU's objects: `/machine/peripheral/ID/…`; `None` for
+/// a device without.
+pub fn device_id(path: &str) -> Option<&str> {
+    path.strip_prefix("/machine/peripheral/")?.split('/').next()
+}
+
+/// Target of a disk (`vda`) by libvirt's ID of its device (`virtio-disk0`), which is also what Linux calls it where nobody chose
+/// otherwise; `None` for another ID.
+pub fn libvirt_target(id: &str) -> Option<String> {
+    let virtio = || id.strip_prefix("virtio-disk")?.parse().ok();
+    let (bus, number) = match virtio() {
+        Some(number) => ("vd", number),
+        None => ("sd", scsi(id).or_else(|| sata(id))?),
+    };
+    Some(format!("{bus}{}", letters(number)))
+}
+
+/// The number of a SCSI disk, `scsi0-0-0-3`: controller, bus, target, unit. Fifteen units a controller have disks, all but the seventh,
+/// which is the controller's own.
+fn scsi(id: &str) -> Option<u32> {
+    let [controller, _, _, unit] = numbers(id.strip_prefix("scsi")?)?;
+    (unit < 16 && unit != 7).then_some(())?;
+    controller
+        .checked_mul(15)?
+        .checked_add(unit - u32::from(unit > 7))
+}
+
+/// The number of a SATA disk, `sata0-0-1`: controller, bus, unit. Six units a controller.
+fn sata(id: &str) -> Option<u32> {
+    let [controller, _, unit] = numbers(id.strip_prefix("sata")?)?;
+    (unit < 6)
+        .then(|| controller.checked_mul(6)?.checked_add(unit))
+        .flatten()
+}
+
+/// Exactly so many numbers between hyphens.
+fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
+    let numbers: Option<Vec<u32>> = text.split('-').map(|part| part.parse().ok()).collect();
+    numbers?.try_into().ok()
+}
+
+/// The letters of a disk's name by its number: a to z, aa, ab, ….
+fn letters(number: u32) -> String {
+    let last = char::from(b'a' + (number % 26) as u8);
+    if number < 26 {
+        last.to_string()
+    } else {
+        format!("{}{last}", letters(number / 26 - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_called_as_libvirt_and_the_guest_do() {
+        let target_of = |id| libvirt_target(id).unwrap_or_default();
+        assert_eq!(
+            [
+                "virtio-disk0",
+                "virtio-disk26",
+                "scsi0-0-0-3",
+                "scsi1-0-0-8"
+            ]
+            .map(target_of),
+            ["vda", "vdaa", "sdd", "sdw"]
+        );
+        assert_eq!(["sata0-0-1", "sata1-0-5"].map(target_of), ["sdb", "sdl"]);
+        let others = [
+            "scsi0-0-0-7",
+            "scsi0",
+            "scsi0-0-0-0-0",
+            "scsi4294967295-0-0-1",
+            "sata0-0-6",
+            "virtio-disk",
+            "disk0",
+            "",
+        ];
+        assert_eq!(others.map(target_of), [""; 8]);
+    }
+
+    #[test]
+    fn disks_are_numbered_as_libvirt_and_the_kernel_do() {
+        let names = [0, 1, 25, 26, 27, 51, 52, 701, 702].map(letters);
+        assert_eq!(names, ["a", "b", "z", "aa", "ab", "az", "ba", "zz", "aaa"]);
+    }
 }

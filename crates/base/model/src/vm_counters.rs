@@ -17,10 +17,8 @@ pub struct VmCounters {
     /// State of the guest; null where nobody was asked.
     pub state: Option<RunState>,
     /// Signal or tracer that stopped its process; null while its threads may run.
-    #[serde(default)]
     pub process_stop: Option<ProcessStop>,
     /// Time without an answer of QEMU's monitor, s; null where it answered, was not asked, or serves another client.
-    #[serde(default)]
     pub monitor_timeout_s: Option<f64>,
     /// Threads in uninterruptible sleep; the main loop, too, where the monitor did not answer.
     #[serde(default)]
@@ -45,7 +43,6 @@ pub struct VmCounters {
     /// The guest's memory without what the balloon holds, bytes.
     pub balloon: Option<u64>,
     /// Counters of the guest itself; null without an agent in it that answers.
-    #[serde(default)]
     pub guest: Option<GuestCounters>,
     /// Time that the monitor took over its answers, ns.
     pub monitor_ns: Option<u64>,
@@ -188,7 +185,6 @@ pub struct DiskCounters {
     /// Requests of the host's block device beneath, of all its users.
     pub device: Option<BlockDevice>,
     /// Requests of the block device that is the disk itself; null where the disk is a file, or QEMU uses the host's page cache.
-    #[serde(default)]
     pub own_device: Option<BlockDevice>,
     /// Requests in a virtqueue that the device has taken and not yet returned; now.
     pub in_flight: Option<u64>,

@@ -1,6 +1,6 @@
-//! Settings of a running VM that decide how fast it is.
+//! Settings of a running VM that decide how fast it is, and of the kernel in it, which are the guest's word.
 
-use crate::{GuestDiskSettings, GuestSettings, parse_size};
+use crate::parse_size;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -20,7 +20,6 @@ pub struct VmSettings {
     #[serde(default)]
     pub low_weights: Vec<CpuWeight>,
     /// The memory limit of its control group; null where that has none.
-    #[serde(default)]
     pub memory_limit: Option<MemoryLimit>,
     /// Iothreads of the VM, as its monitor names them.
     #[serde(default)]
@@ -35,7 +34,6 @@ pub struct VmSettings {
     #[serde(default)]
     pub host_queues: Vec<HostQueue>,
     /// Settings of the guest's own kernel, which a diagnosis reads; null without an agent in it that reads files.
-    #[serde(default)]
     pub guest: Option<GuestSettings>,
 }
 
@@ -106,7 +104,7 @@ pub struct CpuWeight {
 /// The queue in which requests for a block device of the host wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostQueue {
-    /// The device, as [`crate::DeviceRates::name`]: `sda`.
+    /// Name of the device: `sda`.
     pub device: String,
     /// The I/O scheduler in use.
     pub scheduler: String,
@@ -150,7 +148,6 @@ pub struct DiskSettings {
     /// The file or device behind it.
     pub file: PathBuf,
     /// Size of the disk that the guest sees, bytes; null if unknown.
-    #[serde(default)]
     pub size: Option<u64>,
     /// The iothread that serves it; null for the main loop.
     pub iothread: Option<String>,
@@ -253,6 +250,55 @@ pub enum ShareServer {
     Qemu,
     /// A daemon at this socket: vhost-user-fs.
     Daemon(PathBuf),
+}
+
+/// The clock source in use; `available_clocksource` beside it has those that can be.
+pub const CLOCK_SOURCE_FILE: &str =
+    "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// Settings known of a guest's kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestSettings {
+    /// The clock source in use.
+    pub clock_source: String,
+    /// Those that it can use.
+    pub clock_sources: Vec<String>,
+    /// The governor of idle states; null where it has none.
+    pub cpuidle_governor: Option<String>,
+    /// The kernel's command line; null where the agent may not read it.
+    pub command_line: Option<String>,
+    /// Disks of the guest for which the disk of QEMU is known.
+    pub disks: Vec<GuestDiskSettings>,
+}
+
+/// Settings of a disk in the guest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDiskSettings {
+    /// Name of QEMU's disk, as in [`crate::DiskSettings::name`].
+    pub disk: String,
+    /// The guest's name of it: `vda`.
+    pub name: String,
+    /// `write back`, `write through`; null where the guest's driver has no such file.
+    pub cache_type: Option<String>,
+    /// The I/O scheduler in use.
+    pub scheduler: Option<String>,
+    /// Read-ahead of the guest, KiB.
+    pub read_ahead_kb: Option<u64>,
+}
+
+impl GuestDiskSettings {
+    /// A file of this disk's folder in /sys/block: `queue/scheduler`.
+    pub fn file(&self, file: &str) -> String {
+        format!("/sys/block/{}/{file}", self.name)
+    }
+}
+
+/// Clock sources that need no VM exit, by the kernel's names.
+pub const FAST_CLOCK_SOURCES: [&str; 3] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
+
+/// Returns true if the name is a valid disk name of a guest: it becomes a part of a path.
+pub fn is_disk_name(name: &str) -> bool {
+    !name.is_empty() && name.len() < 32 && name.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Why a recording cannot be written or read.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use vmtax_model::{PlanError, SCHEMA, limit_remedy};
 use vmtax_trust::Untrusted;
 
 /// Returns the remedy for a failed write.
-fn write_remedy(error: &std::io::Error) -> &'static str {
+fn write_remedy(error: &io::Error) -> &'static str {
     match limit_remedy(error) {
         "" => "; choose a folder you may write to, on a disk with free space",
         remedy => remedy,
@@ -13,7 +14,7 @@ fn write_remedy(error: &std::io::Error) -> &'static str {
 }
 
 /// Returns the remedy for a failed read.
-fn read_remedy(error: &std::io::Error) -> &'static str {
+fn read_remedy(error: &io::Error) -> &'static str {
     match limit_remedy(error) {
         "" => "; check its owner and permissions",
         remedy => remedy,
@@ -29,7 +30,7 @@ pub enum RecordingError {
         /// File or folder that could not be written.
         path: PathBuf,
         /// Error from the system.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// This is root, and another user could replace what root writes there.
     #[error(
@@ -104,6 +105,50 @@ pub enum RecordingError {
         /// Path of the file.
         path: PathBuf,
         /// Error from the system.
-        source: std::io::Error,
+        source: io::Error,
     },
+}
+
+impl RecordingError {
+    /// Makes the error of writing a path.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> RecordingError {
+        move |source| RecordingError::Write {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Makes the error of reading a path.
+    pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> RecordingError {
+        move |source| RecordingError::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Makes the error of reading a folder of recordings, which may not be there.
+    pub(crate) fn read_folder(path: &Path) -> impl Fn(io::Error) -> RecordingError {
+        move |source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                RecordingError::NoFolder(path.to_owned())
+            }
+            _ => RecordingError::read(path)(source),
+        }
+    }
+
+    /// Makes the error of a damaged file from what is wrong with it.
+    pub(crate) fn damaged(path: &Path, reason: impl ToString) -> RecordingError {
+        RecordingError::Damaged {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Makes the error of something that has no form on disk.
+    pub(crate) fn unstorable(what: impl ToString, reason: impl ToString) -> RecordingError {
+        RecordingError::Unstorable {
+            what: what.to_string(),
+            reason: reason.to_string(),
+        }
+    }
 }

@@ -40,16 +40,8 @@ impl RecordingsFolder {
     /// # Errors
     /// [`RecordingError::NoFolder`], [`RecordingError::Read`], [`RecordingError::Untrusted`] as [`RecordingsFolder::create`].
     pub fn open(path: &Path) -> Result<RecordingsFolder, RecordingError> {
-        let fail = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                RecordingError::NoFolder(path.to_owned())
-            }
-            _ => RecordingError::Read {
-                path: path.to_owned(),
-                source,
-            },
-        };
-        check(path, path, fail)?;
+        let fail = RecordingError::read_folder(path);
+        check(path, path, &fail)?;
         Ok(RecordingsFolder {
             folder: enter_named(path).map_err(|e| fail(e.into()))?,
             path: path.to_owned(),
@@ -68,20 +60,14 @@ impl RecordingsFolder {
             match mkdirat(&self.folder, &numbered, Mode::RWXU) {
                 Err(Errno::EXIST) => numbered = format!("{name}-{number}"),
                 Err(e) => {
-                    return Err(RecordingError::Write {
-                        path: self.path.join(numbered),
-                        source: e.into(),
-                    });
+                    return Err(RecordingError::write(&self.path.join(numbered))(e.into()));
                 }
                 Ok(()) => break,
             }
         }
         let path = self.path.join(&numbered);
-        let folder = enter(&self.folder, &numbered);
-        let folder = folder.map_err(|e| RecordingError::Write {
-            path: path.clone(),
-            source: e.into(),
-        })?;
+        let folder =
+            enter(&self.folder, &numbered).map_err(|e| RecordingError::write(&path)(e.into()))?;
         mark_in_use(&folder);
         Ok((path, folder))
     }
@@ -107,19 +93,16 @@ impl RecordingsFolder {
 /// # Errors
 /// [`RecordingError::Untrusted`] if this is root and another user can change the path.
 pub fn check_place(path: &Path) -> Result<(), RecordingError> {
-    let fail = |source| RecordingError::Write {
-        path: path.to_owned(),
-        source,
-    };
-    let absolute = std::path::absolute(path).map_err(fail)?;
+    let fail = RecordingError::write(path);
+    let absolute = std::path::absolute(path).map_err(&fail)?;
     match absolute
         .ancestors()
         .find(|part| part.symlink_metadata().is_ok())
     {
-        Some(existing) if existing == absolute => check(path, existing, fail),
+        Some(existing) if existing == absolute => check(path, existing, &fail),
         Some(parent) => refuse(
             path,
-            untrusted_parent(parent, Owner::RootOrSudoUser).map_err(fail)?,
+            untrusted_parent(parent, Owner::RootOrSudoUser).map_err(&fail)?,
         ),
         None => Ok(()),
     }
@@ -127,13 +110,10 @@ pub fn check_place(path: &Path) -> Result<(), RecordingError> {
 
 /// Opens a folder, and makes it where there is none, closed to other users.
 pub(crate) fn create(path: &Path) -> Result<OwnedFd, RecordingError> {
-    let fail = |source| RecordingError::Write {
-        path: path.to_owned(),
-        source,
-    };
+    let fail = RecordingError::write(path);
     // Nothing is made where another user could redirect it: each part is checked before the next is made in it.
     check_place(path)?;
-    let absolute = std::path::absolute(path).map_err(fail)?;
+    let absolute = std::path::absolute(path).map_err(&fail)?;
     let missing: Vec<&Path> = absolute
         .ancestors()
         .take_while(|part| part.symlink_metadata().is_err())
@@ -143,8 +123,8 @@ pub(crate) fn create(path: &Path) -> Result<OwnedFd, RecordingError> {
             .recursive(true)
             .mode(0o700)
             .create(part)
-            .map_err(fail)?;
-        check(path, part, fail)?;
+            .map_err(&fail)?;
+        check(path, part, &fail)?;
     }
     enter_named(path).map_err(|e| fail(e.into()))
 }

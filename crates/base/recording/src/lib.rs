@@ -17,21 +17,15 @@
 
 mod error;
 mod file;
-mod files;
 mod folder;
-mod layout;
-mod list;
 mod reader;
 mod recording;
 mod trial;
 mod writer;
 
 pub use error::RecordingError;
-pub use file::read_bounded;
-pub use files::TrialFiles;
+pub use file::{TrialFiles, read_bounded};
 pub use folder::{RecordingsFolder, check_place};
-pub use layout::Manifest;
-pub use list::{Listing, State, list};
-pub use reader::open;
-pub use recording::Recording;
+pub use reader::{Listing, State, list, open};
+pub use recording::{Manifest, Recording};
 pub use writer::Writer;

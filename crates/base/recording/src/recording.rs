@@ -1,11 +1,11 @@
-//! A recording in memory.
+//! A recording in memory, and where on disk it keeps what.
 
-use crate::file::read_json;
-use crate::layout::{self, Manifest};
-use crate::{RecordingError, TrialFiles};
+use crate::RecordingError;
+use crate::file::{TrialFiles, read_json};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use vmtax_model::{HostFacts, Plan, TrialRecord};
+use vmtax_model::{HostFacts, KernelFacts, Plan, TrialRecord};
 
 /// Bytes of an observer's file of JSON, at most; vmtax writes far smaller ones.
 const LARGEST_ARTIFACT: u64 = 64 << 20;
@@ -30,9 +30,7 @@ pub struct Recording {
 impl Recording {
     /// The folder of a trial: its raw traces are there.
     pub fn trial_folder(&self, number: u32) -> PathBuf {
-        self.folder
-            .join(layout::TRIALS)
-            .join(layout::trial_folder(number))
+        self.folder.join(TRIALS).join(trial_folder(number))
     }
 
     /// Takes files that are added to a trial afterwards.
@@ -50,10 +48,42 @@ impl Recording {
         name: &str,
     ) -> Result<T, RecordingError> {
         let path = self.trial_folder(trial).join(name);
-        let missing = || RecordingError::Damaged {
-            path: path.clone(),
-            reason: "the file is missing".to_owned(),
-        };
-        read_json(&path, LARGEST_ARTIFACT)?.ok_or_else(missing)
+        read_json(&path, LARGEST_ARTIFACT)?
+            .ok_or_else(|| RecordingError::damaged(&path, "the file is missing"))
     }
+}
+
+pub(crate) const MANIFEST: &str = "run.json";
+
+pub(crate) const PLAN: &str = "plan.toml";
+
+pub(crate) const HOST: &str = "host.json";
+
+pub(crate) const TRIALS: &str = "trials";
+
+pub(crate) const TRIAL: &str = "trial.json";
+
+pub(crate) const LATENCIES: &str = "ops.hlog";
+
+/// The folder name of a trial: at least four digits.
+pub(crate) fn trial_folder(number: u32) -> String {
+    format!("{number:04}")
+}
+
+/// `run.json`: what made the recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`vmtax_model::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The version of vmtax that wrote it.
+    pub vmtax: String,
+    /// The command line that made it.
+    pub command: Vec<String>,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// When it ended; `None` when it was cut off.
+    pub ended: Option<String>,
+    /// The kernels that its guests boot, a variant's each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelFacts>,
 }

@@ -2,7 +2,7 @@
 
 use crate::error::RecordingError;
 use crate::file::{read_bounded, read_json, to_json, write_whole};
-use crate::layout::{LATENCIES, TRIAL};
+use crate::recording::{LATENCIES, TRIAL};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{
     IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag,
@@ -34,10 +34,7 @@ pub(crate) fn write(
     record: &TrialRecord,
 ) -> Result<(), RecordingError> {
     let what = format!("trial {}", record.number);
-    let unstorable = |reason: String| RecordingError::Unstorable {
-        what: what.clone(),
-        reason,
-    };
+    let unstorable = |reason: String| RecordingError::unstorable(&what, reason);
     let (bare, operations) = split(record);
     let mut value = serde_json::to_value(&bare).map_err(|e| unstorable(e.to_string()))?;
     // JSON turns a NaN or an infinity into null; better refused now than found unreadable later.
@@ -62,20 +59,16 @@ pub(crate) fn write(
 /// Reads a trial back; `None` when it has no `trial.json`.
 pub(crate) fn read(folder: &Path) -> Result<Option<TrialRecord>, RecordingError> {
     let path = folder.join(TRIAL);
-    let damaged = |reason: String| RecordingError::Damaged {
-        path: path.clone(),
-        reason,
-    };
+    let damaged = |e: serde_json::Error| RecordingError::damaged(&path, e);
     let Some(mut value) = read_json::<Value>(&path, LARGEST_TRIAL)? else {
         return Ok(None);
     };
     let mut stored: Vec<StoredOperation> = Vec::new();
     if let Some(slot) = value.pointer_mut(OPERATIONS) {
-        stored = serde_json::from_value(slot.take()).map_err(|e| damaged(e.to_string()))?;
+        stored = serde_json::from_value(slot.take()).map_err(damaged)?;
         *slot = Value::Array(Vec::new());
     }
-    let mut record: TrialRecord =
-        serde_json::from_value(value).map_err(|e| damaged(e.to_string()))?;
+    let mut record: TrialRecord = serde_json::from_value(value).map_err(damaged)?;
     if let Outcome::Done { result } = &mut record.outcome {
         result.operations = read_log(&folder.join(LATENCIES), stored)?;
     }
@@ -130,10 +123,7 @@ fn log_of(record: &TrialRecord, operations: &[Operation]) -> Result<Vec<u8>, Str
 /// The operations that `trial.json` lists, with their distributions from the log: line by line in the same order, tag
 /// and count checked, so that a log of another trial does not pass.
 fn read_log(path: &Path, stored: Vec<StoredOperation>) -> Result<Vec<Operation>, RecordingError> {
-    let damaged = |reason: String| RecordingError::Damaged {
-        path: path.to_owned(),
-        reason,
-    };
+    let damaged = |reason: String| RecordingError::damaged(path, reason);
     let bytes =
         read_bounded(path, LARGEST_LOG)?.ok_or_else(|| damaged("it is missing".to_owned()))?;
     let mut lines = Vec::new();

@@ -1,10 +1,10 @@
 //! Writing a recording, trial by trial.
 
 use crate::error::RecordingError;
-use crate::file::{to_json, write_whole};
+use crate::file::{TrialFiles, to_json, write_whole};
 use crate::folder::{RecordingsFolder, create, mark_in_use};
-use crate::layout::{HOST, MANIFEST, Manifest, PLAN, TRIALS, trial_folder};
-use crate::{TrialFiles, trial};
+use crate::recording::{HOST, MANIFEST, Manifest, PLAN, TRIALS, trial_folder};
+use crate::trial;
 use jiff::Timestamp;
 use rustix::fd::OwnedFd;
 use std::fs;
@@ -22,14 +22,6 @@ pub struct Writer {
     _in_use: OwnedFd,
 }
 
-/// Where a recording is made.
-enum At<'a> {
-    /// In a folder of recordings, as `<UTC time>-<plan name>`, with a number behind it when that exists.
-    Runs(&'a RecordingsFolder),
-    /// In this folder, which has to be new or empty.
-    Folder(&'a Path),
-}
-
 impl Writer {
     /// Makes `runs/<UTC time>-<plan name>/`, with a number behind it when that exists, and writes everything that is
     /// known before the first trial. Other users may not read it.
@@ -43,7 +35,8 @@ impl Writer {
         command: &[String],
         vmtax_version: &str,
     ) -> Result<Writer, RecordingError> {
-        Writer::begin(At::Runs(runs), plan, host, command, vmtax_version)
+        let make = |name: &str| runs.make_recording(name);
+        Writer::begin(make, plan, host, command, vmtax_version)
     }
 
     /// Makes a recording as [`Writer::create`] does, in a folder of that name, which has to be new or empty.
@@ -57,11 +50,13 @@ impl Writer {
         command: &[String],
         vmtax_version: &str,
     ) -> Result<Writer, RecordingError> {
-        Writer::begin(At::Folder(folder), plan, host, command, vmtax_version)
+        let make = |_: &str| Ok((folder.to_owned(), empty_folder(folder)?));
+        Writer::begin(make, plan, host, command, vmtax_version)
     }
 
+    /// Begins a recording in the folder that `make` makes and locks, given the name `<UTC time>-<plan name>`.
     fn begin(
-        at: At<'_>,
+        make: impl FnOnce(&str) -> Result<(PathBuf, OwnedFd), RecordingError>,
         plan: &Plan,
         host: &HostFacts,
         command: &[String],
@@ -72,10 +67,7 @@ impl Writer {
         let toml = plan.to_toml().map_err(|e| unstorable(plan, e))?;
         let started = now();
         let name = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), plan.name);
-        let (folder, in_use) = match at {
-            At::Runs(runs) => runs.make_recording(&name)?,
-            At::Folder(folder) => (folder.to_owned(), empty_folder(folder)?),
-        };
+        let (folder, in_use) = make(&name)?;
         write_whole(&folder, &folder.join(PLAN), toml.as_bytes())?;
         write_whole(
             &folder,
@@ -83,10 +75,7 @@ impl Writer {
             &to_json("the host's facts", host)?,
         )?;
         let trials = folder.join(TRIALS);
-        fs::create_dir(&trials).map_err(|source| RecordingError::Write {
-            path: trials,
-            source,
-        })?;
+        fs::create_dir(&trials).map_err(RecordingError::write(&trials))?;
         let manifest = Manifest {
             schema: SCHEMA,
             vmtax: vmtax_version.to_owned(),
@@ -129,13 +118,8 @@ impl Writer {
 
     fn trial_folder(&self, number: u32) -> Result<PathBuf, RecordingError> {
         let folder = self.folder.join(TRIALS).join(trial_folder(number));
-        match fs::create_dir_all(&folder) {
-            Ok(()) => Ok(folder),
-            Err(source) => Err(RecordingError::Write {
-                path: folder,
-                source,
-            }),
-        }
+        fs::create_dir_all(&folder).map_err(RecordingError::write(&folder))?;
+        Ok(folder)
     }
 
     /// Stores a trial. On return it is on the disk; a kill before leaves no trace of it that a reader would take for
@@ -207,10 +191,7 @@ impl Writer {
 }
 
 fn unstorable(plan: &Plan, reason: impl ToString) -> RecordingError {
-    RecordingError::Unstorable {
-        what: format!("the plan '{}'", plan.name),
-        reason: reason.to_string(),
-    }
+    RecordingError::unstorable(format!("the plan '{}'", plan.name), reason)
 }
 
 /// The time, to the second.
@@ -221,12 +202,9 @@ fn now() -> Timestamp {
 
 /// Makes the folder unless it is there; one that holds files is refused.
 fn empty_folder(folder: &Path) -> Result<OwnedFd, RecordingError> {
-    let failed = |source| RecordingError::Write {
-        path: folder.to_owned(),
-        source,
-    };
     let opened = create(folder)?;
-    if fs::read_dir(folder).map_err(failed)?.next().is_some() {
+    let mut files = fs::read_dir(folder).map_err(RecordingError::write(folder))?;
+    if files.next().is_some() {
         return Err(RecordingError::NotEmpty(folder.to_owned()));
     }
     mark_in_use(&opened);

@@ -17,14 +17,8 @@ impl<T: AsRef<OsStr>> From<T> for Bytes {
 
 impl Serialize for Bytes {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(
-            &self
-                .0
-                .as_bytes()
-                .iter()
-                .map(|b| char::from(*b))
-                .collect::<String>(),
-        )
+        let bytes = self.0.as_bytes().iter();
+        s.serialize_str(&bytes.map(|b| char::from(*b)).collect::<String>())
     }
 }
 
@@ -60,7 +54,6 @@ pub struct Launch {
     /// True if the command has a standard input.
     pub stdin: bool,
     /// The size of the terminal that it gets instead of three streams.
-    #[serde(default)]
     pub terminal: Option<Size>,
     /// True if processes that the command leaves running stay, for the command that comes next.
     #[serde(default)]

@@ -128,7 +128,6 @@ pub enum Reply {
         /// Result of the workload.
         result: Box<TrialResult>,
         /// Data that is needed to read the traces; `None` where the workload was not observed.
-        #[serde(default)]
         observed: Option<Observed>,
     },
     /// A workload that runs has reached the begin or end of a batch and waits for [`Request::GoOn`].
@@ -165,7 +164,6 @@ pub enum Reply {
         /// Figures of the command.
         result: Box<TrialResult>,
         /// Data that is needed to read the traces; `None` where the command was not observed.
-        #[serde(default)]
         observed: Option<Observed>,
     },
     /// The command did not run, or not to its end.
@@ -190,7 +188,6 @@ pub struct Observed {
     /// The measured disk, where the machine is a guest.
     pub disk: Option<GuestDisk>,
     /// The measured network card, likewise.
-    #[serde(default)]
     pub nic: Option<Box<GuestNic>>,
     /// Data that could not be observed in the guest.
     pub missing: Vec<Missing>,
@@ -202,22 +199,16 @@ pub struct Observed {
 impl Observed {
     fn check(&self) -> Result<(), String> {
         few("repetitions of a calibration", self.costs.len())?;
-        if self
-            .costs
-            .iter()
-            .flat_map(|cost| [cost.first_ns, cost.again_ns])
-            .any(|ns| !ns.is_finite())
-        {
+        let costs = self.costs.iter();
+        let mut costs = costs.flat_map(|cost| [cost.first_ns, cost.again_ns]);
+        if costs.any(|ns| !ns.is_finite()) {
             return Err("the cost of an event that is not a number".to_owned());
         }
-        few(
-            "interrupts",
-            self.disk.iter().map(|d| d.interrupts.len()).sum(),
-        )?;
-        few(
-            "interrupts",
-            self.nic.iter().map(|nic| nic.interrupts.len()).sum(),
-        )?;
+        let of_disk = self.disk.iter().map(|disk| disk.interrupts.len());
+        let of_nic = self.nic.iter().map(|nic| nic.interrupts.len());
+        for count in of_disk.chain(of_nic) {
+            few("interrupts", count)?;
+        }
         short(self.nic.iter().map(|nic| &nic.name))?;
         check_missing(&self.missing)
     }
@@ -235,14 +226,10 @@ impl Reply {
         self.texts().for_each(|text| *text = one_line(text));
         match &self {
             Reply::Hello(hello) => {
-                let kernel = &hello.kernel;
-                let texts = [
-                    &hello.vmtax,
-                    &kernel.system,
-                    &kernel.release,
-                    &kernel.version,
-                ];
-                short(texts.into_iter().chain(&hello.complaints))?;
+                let texts = [&hello.vmtax]
+                    .into_iter()
+                    .chain(kernel_texts(&hello.kernel));
+                short(texts.chain(&hello.complaints))?;
                 few("complaints", hello.complaints.len())?;
             }
             Reply::Done { result, observed } => {
@@ -266,12 +253,8 @@ impl Reply {
             } => {
                 check_result(result)?;
                 observed.as_ref().map_or(Ok(()), Observed::check)?;
-                let seconds = [execution.busy_s, execution.stolen_s];
-                if seconds
-                    .into_iter()
-                    .flatten()
-                    .any(|s| !s.is_finite() || s < 0.0)
-                {
+                let mut seconds = execution.busy_s.iter().chain(&execution.stolen_s);
+                if seconds.any(|s| !s.is_finite() || *s < 0.0) {
                     return Err("a CPU time that is not a number".to_owned());
                 }
             }
@@ -289,40 +272,20 @@ impl Reply {
         match self {
             Reply::Hello(hello) => Box::new(hello.complaints.iter_mut()),
             Reply::Done { result, .. } | Reply::Ran { result, .. } => {
-                let unsupported = result
-                    .unsupported
-                    .iter_mut()
-                    .map(|unsupported| &mut unsupported.reason);
-                let kept = result
-                    .kept
-                    .iter_mut()
-                    .flat_map(|kept| [&mut kept.what, &mut kept.detail]);
-                Box::new(
-                    result
-                        .notes
-                        .iter_mut()
-                        .chain(unsupported)
-                        .chain(kept)
-                        .chain(&mut result.timer.reason),
-                )
+                let kept = result.kept.iter_mut();
+                let texts = result.notes.iter_mut();
+                let texts = texts.chain(result.unsupported.iter_mut().map(|u| &mut u.reason));
+                let texts = texts.chain(kept.flat_map(|kept| [&mut kept.what, &mut kept.detail]));
+                Box::new(texts.chain(&mut result.timer.reason))
             }
-            Reply::Samples { missing } => Box::new(
-                missing
-                    .iter_mut()
-                    .flat_map(|m| [&mut m.what, &mut m.why, &mut m.fix]),
-            ),
+            Reply::Samples { missing } => {
+                let texts = missing.iter_mut();
+                Box::new(texts.flat_map(|m| [&mut m.what, &mut m.why, &mut m.fix]))
+            }
             Reply::NotRun { error, .. } | Reply::Failed { error } => {
                 Box::new(std::iter::once(error))
             }
-            Reply::Shared { .. }
-            | Reply::Batch { .. }
-            | Reply::Sampling
-            | Reply::Pinged
-            | Reply::BlockQueueSet
-            | Reply::Rooted
-            | Reply::Began
-            | Reply::Ended
-            | Reply::Input => Box::new(std::iter::empty()),
+            _ => Box::new(std::iter::empty()),
         }
     }
 }
@@ -351,45 +314,34 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
     few("things kept or lost", result.kept.len())?;
     few("notes", result.notes.len())?;
     few("counts of exits", result.exits.len())?;
-    short(result.exits.iter().map(|e| &e.operation))?;
+    let (timer, exits) = (&result.timer, &result.exits);
+    let texts = exits.iter().map(|e| &e.operation);
+    let texts = texts.chain(result.kept.iter().flat_map(|k| [&k.what, &k.detail]));
+    let texts = texts.chain(&result.notes);
+    let texts = texts.chain(result.operations.iter().map(|o| &o.name));
+    let texts = texts.chain(result.unsupported.iter().map(|u| &u.reason));
+    let texts = texts.chain(result.workload.options.iter().flat_map(|(k, v)| [k, v]));
     short(
-        result
-            .kept
-            .iter()
-            .flat_map(|k| [&k.what, &k.detail])
-            .chain(&result.notes),
+        texts
+            .chain(kernel_texts(&result.kernel))
+            .chain(&timer.reason),
     )?;
-    short(result.operations.iter().map(|o| &o.name))?;
-    short(result.unsupported.iter().map(|u| &u.reason))?;
-    short(result.workload.options.iter().flat_map(|(k, v)| [k, v]))?;
-    short(
-        [
-            &result.kernel.system,
-            &result.kernel.release,
-            &result.kernel.version,
-        ]
-        .into_iter()
-        .chain(&result.timer.reason),
-    )?;
-    let figures = result.measures.iter().map(|m| m.value).chain([
-        result.total_s,
-        result.timer.mhz,
-        result.timer.error,
-        result.timer.pair_ns,
-    ]);
-    let figures = figures.chain(result.exits.iter().map(|e| e.each));
-    let fairness = result.fairness.iter().flat_map(|f| {
-        [
-            f.events_mean,
-            f.events_stddev,
-            f.time_mean_s,
-            f.time_stddev_s,
-        ]
-    });
+    let figures = result.measures.iter().map(|m| m.value);
+    let figures = figures.chain([result.total_s, timer.mhz, timer.error, timer.pair_ns]);
+    let figures = figures.chain(exits.iter().map(|e| e.each));
+    let fairness = result.fairness.iter();
+    let events = fairness
+        .clone()
+        .flat_map(|f| [f.events_mean, f.events_stddev]);
+    let fairness = events.chain(fairness.flat_map(|f| [f.time_mean_s, f.time_stddev_s]));
     match figures.chain(fairness).find(|v| !v.is_finite() || *v < 0.0) {
         Some(bad) => Err(format!("a figure of {bad}")),
         None => Ok(()),
     }
+}
+
+fn kernel_texts(kernel: &KernelIdentity) -> [&String; 3] {
+    [&kernel.system, &kernel.release, &kernel.version]
 }
 
 fn short<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<(), String> {

@@ -1,8 +1,9 @@
 //! The table of block requests.
 
-use super::layer::Layer;
-use super::source::{EventSource, NOTIFY, Scope, WAITS, kvm, tracepoint};
-use super::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
+use super::{
+    ALWAYS, Checkpoint, CheckpointInfo, EventSource, Layer, NOTIFY, OPTIONAL, Scope, Side, WAITS,
+    checkpoints, kvm, tracepoint,
+};
 
 /// Calls that submit I/O to the host's kernel.
 const SUBMITS: EventSource = EventSource::Calls(&[

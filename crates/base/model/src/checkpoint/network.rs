@@ -1,82 +1,62 @@
 //! The table of round trips over the network.
 
-use super::layer::Layer;
-use super::source::{EventSource, NOTIFY, Scope, WAITS, call, kvm, tracepoint};
-use super::{ALWAYS, Checkpoint, CheckpointInfo, OPTIONAL, Side, checkpoints};
+use super::{
+    ALWAYS, Checkpoint, CheckpointInfo, EventSource, Layer, NOTIFY, OPTIONAL, Scope, Side, WAITS,
+    call, checkpoints, kvm, tracepoint,
+};
 
 /// Event that copies a packet to a program: from a tap, a TCP socket or a stream. A datagram in one piece is copied without it.
 const READS: EventSource = tracepoint("skb", &["skb_copy_datagram_iovec"], Scope::Qemu);
 
 /// A packet passes these where vhost-net moves it.
-const OF_VHOST: &[Checkpoint] = {
-    use Checkpoint::*;
-    &[
-        NetVhostWake,
-        NetVhostTake,
-        NetVhostSend,
-        NetVhostReplyWake,
-        NetVhostRead,
-    ]
-};
+const OF_VHOST: &[Checkpoint] = &[
+    Checkpoint::NetVhostWake,
+    Checkpoint::NetVhostTake,
+    Checkpoint::NetVhostSend,
+    Checkpoint::NetVhostReplyWake,
+    Checkpoint::NetVhostRead,
+];
+
+/// A packet passes these where QEMU reads and writes the tap or the sockets.
+const OF_QEMU: &[Checkpoint] = &[
+    Checkpoint::NetTx,
+    Checkpoint::NetTapWrite,
+    Checkpoint::NetRxWake,
+    Checkpoint::NetTapRead,
+    Checkpoint::NetRx,
+    Checkpoint::NetRxFill,
+    Checkpoint::NetRxNotify,
+];
+
+/// A packet passes some of these where passt moves it.
+const OF_PASST: &[Checkpoint] = &[
+    Checkpoint::NetStreamWrite,
+    Checkpoint::NetPasstWake,
+    Checkpoint::NetPasstSend,
+    Checkpoint::NetPasstReplyWake,
+    Checkpoint::NetPasstRead,
+    Checkpoint::NetPasstWrite,
+    Checkpoint::NetPasstNotify,
+    Checkpoint::NetStreamWake,
+    Checkpoint::NetStreamRead,
+];
 
 /// The checkpoints that a packet does not pass, in parts: where QEMU itself reads and writes the tap or the sockets, where it passes
 /// packets to passt, where passt takes them from the guest's queues, and where vhost-net does.
 pub(super) const NOT_PASSED: [&[&[Checkpoint]]; 4] = {
     use Checkpoint::*;
     [
-        &[
-            &[
-                NetStreamWrite,
-                NetPasstWake,
-                NetPasstSend,
-                NetPasstReplyWake,
-                NetPasstRead,
-                NetPasstWrite,
-                NetPasstNotify,
-                NetStreamWake,
-                NetStreamRead,
-            ],
-            OF_VHOST,
-        ],
+        &[OF_PASST, OF_VHOST],
         &[
             &[NetTapWrite, NetRxWake, NetTapRead, NetPasstNotify],
             OF_VHOST,
         ],
         &[
-            &[
-                NetTx,
-                NetTapWrite,
-                NetStreamWrite,
-                NetPasstWake,
-                NetRxWake,
-                NetTapRead,
-                NetPasstWrite,
-                NetStreamRead,
-                NetRx,
-                NetRxFill,
-                NetRxNotify,
-            ],
+            OF_QEMU,
+            &[NetStreamWrite, NetPasstWake, NetPasstWrite, NetStreamRead],
             OF_VHOST,
         ],
-        &[&[
-            NetTxWake,
-            NetTx,
-            NetTapWrite,
-            NetStreamWrite,
-            NetPasstWake,
-            NetPasstSend,
-            NetRxWake,
-            NetTapRead,
-            NetPasstReplyWake,
-            NetPasstRead,
-            NetPasstWrite,
-            NetPasstNotify,
-            NetStreamWake,
-            NetStreamRead,
-            NetRx,
-            NetRxFill,
-            NetRxNotify,
-        ]],
+        &[&[NetTxWake], OF_QEMU, OF_PASST],
     ]
 };
 

@@ -72,7 +72,7 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::source::EventSource;
+    use crate::checkpoint::EventSource;
 
     #[test]
     fn checkpoints_are_listed_in_their_order_with_the_names_that_json_has() {

@@ -1,14 +1,12 @@
 //! Checks of a plan: the conditions of every plan, then those of its study.
 
 use super::definition::Plan;
-use super::error::{PlanError, range};
-use super::observed_vm::ObservedVm;
-use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
-use super::study::{Compare, GuestTune, Study};
+use super::study::{Compare, Grows, GuestTune, MAX_STEPS, MIN_STEPS, ObservedVm, SizeRange, Study};
 use super::variant::Variant;
+use super::{PlanError, range};
 use crate::{
-    GuestTuneSpec, ImportedFiles, Machine, NetBackend, Probes, Setting, SettingPart, ShareMethod,
-    TuneSpec, WorkloadName,
+    GuestTuneSpec, ImportedFiles, Machine, NetBackend, Probes, Setting, SettingPart, Share,
+    ShareMethod, TuneSpec, WorkloadName,
 };
 use std::fmt::Display;
 
@@ -38,27 +36,17 @@ impl Plan {
         range("rounds", self.rounds, 1, 10_000)?;
         range("timeout-s", self.timeout_s, 1, 86_400)?;
         range("probes (how many)", self.probes.len() as u32, 1, 64)?;
-        let variants = if self.guest_tune().is_some() {
-            GuestTuneSpec::MAX_VARIANTS
-        } else {
-            MAX_VARIANTS
-        };
-        range(
-            "variant (how many)",
-            self.variants.len() as u32,
-            1,
-            variants,
-        )?;
+        let most = self
+            .guest_tune()
+            .map_or(MAX_VARIANTS, |_| GuestTuneSpec::MAX_VARIANTS);
+        range("variant (how many)", self.variants.len() as u32, 1, most)?;
         self.check_names()?;
         self.check_machines()?;
         self.variants
             .iter()
             .try_for_each(|variant| self.check_variant(variant))?;
-        if let Some(machine) = self
-            .machines
-            .iter()
-            .find(|m| self.variants_on(**m).next().is_none())
-        {
+        let mut machines = self.machines.iter();
+        if let Some(machine) = machines.find(|m| self.variants_on(**m).next().is_none()) {
             return invalid(format!(
                 "every variant is for another machine than {machine}: leave {machine} or a variant's machine out"
             ));
@@ -71,27 +59,22 @@ impl Plan {
 
     fn check_names(&self) -> Result<(), PlanError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_plain) {
+        let is_odd = |name: &String| name.len() > 64 || !name.chars().all(is_plain);
+        if self.name.is_empty() || is_odd(&self.name) {
             return invalid(format!(
                 "name '{}' must be 1 to 64 letters, digits, '-' or '_': it names a folder",
                 self.name.escape_default()
             ));
         }
-        if self
-            .reproduces
-            .as_ref()
-            .is_some_and(|name| name.len() > 64 || !name.chars().all(is_plain))
-        {
+        if self.reproduces.as_ref().is_some_and(is_odd) {
             return invalid(
                 "reproduces must be the name of a published result: `vmtax reproduce list` has them",
             );
         }
         listed_once("machine", self.machines.iter())?;
         listed_once("workload", self.workloads.iter().map(|w| w.name))?;
-        listed_once(
-            "variant",
-            self.variants.iter().map(|v| v.name.escape_default()),
-        )
+        let names = self.variants.iter().map(|v| v.name.escape_default());
+        listed_once("variant", names)
     }
 
     fn check_machines(&self) -> Result<(), PlanError> {
@@ -128,6 +111,11 @@ impl Plan {
         Ok(())
     }
 
+    fn is_on_micro_guest(&self, variant: &Variant) -> bool {
+        let mut machines = self.machines.iter();
+        machines.any(|machine| !machine.has_kernel() && variant.is_on(*machine))
+    }
+
     /// Checks that the disk's image and bus suit the machines and probes, and its settings the iothread.
     fn check_disk(&self, variant: &Variant) -> Result<(), PlanError> {
         let is_raw = variant.get("format").is_none_or(|format| format == "raw");
@@ -137,12 +125,7 @@ impl Plan {
             ));
         }
         let is_usual_bus = variant.get("bus").is_none_or(|bus| bus == "virtio-blk");
-        if !is_usual_bus
-            && self
-                .machines
-                .iter()
-                .any(|machine| !machine.has_kernel() && variant.is_on(*machine))
-        {
+        if !is_usual_bus && self.is_on_micro_guest(variant) {
             return Err(variant.fault(
                 "the micro-guest has a driver for virtio-blk alone: leave bus or the machine out",
             ));
@@ -159,12 +142,9 @@ impl Plan {
     /// Checks that the network card's backend and settings suit each other and the workloads.
     fn check_network(&self, variant: &Variant) -> Result<(), PlanError> {
         let refused = |what: &str| Err(variant.fault(what));
-        let mut of_network = variant.set.keys().filter(|key| {
-            matches!(
-                Setting::of(key).part,
-                SettingPart::Backend | SettingPart::Netdev
-            )
-        });
+        let parts = [SettingPart::Backend, SettingPart::Netdev];
+        let keys = variant.set.keys();
+        let mut of_network = keys.filter(|key| parts.contains(&Setting::of(key).part));
         let has_network = self.workloads.iter().any(|w| w.name.needs_network());
         if let Some(key) = of_network.next().filter(|_| !has_network) {
             return refused(&format!(
@@ -178,14 +158,10 @@ impl Plan {
             return refused("netdev.queues is of a tap: set backend=tap, or leave it out");
         }
         let is_vhost_user = variant.backend()? == Some(NetBackend::VhostUser);
-        let mut connections = self
-            .workloads
-            .iter()
-            .filter_map(|work| work.options.get("connections"));
-        if is_vhost_user
-            && self.probes.contains(&Probes::Network)
-            && connections.any(|count| count != "1")
-        {
+        let options = self.workloads.iter().map(|work| &work.options);
+        let mut connections = options.filter_map(|options| options.get("connections"));
+        let follows = is_vhost_user && self.probes.contains(&Probes::Network);
+        if follows && connections.any(|count| count != "1") {
             return refused(
                 "with vhost-user the round trips of one connection are followed: set connections=1, or another backend",
             );
@@ -205,12 +181,7 @@ impl Plan {
             (Some(_), None) => {
                 refused("it shares a tree, but the plan has none: add a table [tree]")
             }
-            (Some(_), _)
-                if self
-                    .machines
-                    .iter()
-                    .any(|m| !m.has_kernel() && variant.is_on(*m)) =>
-            {
+            (Some(_), _) if self.is_on_micro_guest(variant) => {
                 refused("the micro-guest has no kernel to mount a tree: leave it or the share out")
             }
             (Some(share), Some(tree))
@@ -275,13 +246,9 @@ impl Plan {
             Study::Tune(tune) => self.check_tune(tune),
             Study::TuneGuest(tune) => self.check_guest_tune(tune),
             Study::Import(import) => self.check_import(import),
-            Study::Profile(_)
-                if self.is_attached()
-                    && !(self.machines.is_empty() && self.workloads.is_empty()) =>
-            {
-                invalid(
-                    "profile.pid and profile.file name what is there already: leave machines and workload empty",
-                )
+            Study::Profile(_) if self.is_attached() => {
+                self.check_runs_nothing("profile.pid and profile.file name what is there already")?;
+                self.check_command()
             }
             Study::Profile(_) => self.check_command(),
             _ => Ok(()),
@@ -306,11 +273,17 @@ impl Plan {
         Ok(())
     }
 
+    /// Checks that a plan which names something that is there already has nothing to run.
+    fn check_runs_nothing(&self, why: &str) -> Result<(), PlanError> {
+        match self.machines.is_empty() && self.workloads.is_empty() {
+            true => Ok(()),
+            false => invalid(format!("{why}: leave machines and workload empty")),
+        }
+    }
+
     /// Checks that the plan observes a VM and runs nothing itself.
     fn check_observed_vm(&self, vm: &ObservedVm) -> Result<(), PlanError> {
-        if !(self.machines.is_empty() && self.workloads.is_empty()) {
-            return invalid("[vm] names a VM that runs already: leave machines and workload empty");
-        }
+        self.check_runs_nothing("[vm] names a VM that runs already")?;
         if vm.pid <= 0 || vm.time_ms == 0 {
             return invalid("[vm] takes a pid and a time-ms above 0");
         }
@@ -319,19 +292,12 @@ impl Plan {
 
     /// Checks that the plan tunes a running VM and runs nothing itself.
     fn check_tune(&self, tune: &TuneSpec) -> Result<(), PlanError> {
-        if !(self.machines.is_empty() && self.workloads.is_empty()) {
-            return invalid(
-                "[tune] names a VM that runs already: leave machines and workload empty",
-            );
-        }
+        self.check_runs_nothing("[tune] names a VM that runs already")?;
         if tune.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
             return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
         }
-        if !tune
-            .candidates
-            .iter()
-            .all(|candidate| (0.0..=1.0).contains(&candidate.ceiling))
-        {
+        let mut ceilings = tune.candidates.iter().map(|candidate| candidate.ceiling);
+        if !ceilings.all(|ceiling| (0.0..=1.0).contains(&ceiling)) {
             return invalid("[tune] takes ceilings between 0 and 1");
         }
         Ok(())
@@ -350,11 +316,7 @@ impl Plan {
 
     /// Checks that the plan imports files and runs nothing itself.
     fn check_import(&self, import: &ImportedFiles) -> Result<(), PlanError> {
-        if !(self.machines.is_empty() && self.workloads.is_empty()) {
-            return invalid(
-                "[import] names traces that are there: leave machines and workload empty",
-            );
-        }
+        self.check_runs_nothing("[import] names traces that are there")?;
         if import.files.is_empty() || import.files.len() > MAX_FILES {
             return invalid(format!("[import] takes 1 to {MAX_FILES} files"));
         }
@@ -439,15 +401,9 @@ impl Plan {
 
 /// Checks that a variant's name and settings are short, plain text.
 fn check_words(variant: &Variant) -> Result<(), PlanError> {
-    let words = variant
-        .set
-        .iter()
-        .flat_map(|(key, value)| [key, value])
-        .chain([&variant.name]);
-    if words
-        .into_iter()
-        .any(|w| w.len() > 256 || w.chars().any(char::is_control))
-    {
+    let words = variant.set.iter().flat_map(|(key, value)| [key, value]);
+    let is_odd = |word: &String| word.len() > 256 || word.chars().any(char::is_control);
+    if words.chain([&variant.name]).any(is_odd) {
         return invalid("a variant's name or setting is too long or not plain text");
     }
     let is_of_running_vm =
@@ -474,12 +430,9 @@ fn check_disk_names(variant: &Variant) -> Result<(), PlanError> {
             )));
         }
     }
-    let unknown = variant
-        .set
-        .keys()
-        .filter_map(|key| key.strip_prefix("image."))
-        .find(|o| !Variant::IMAGE_OPTIONS.contains(o));
-    if let Some(option) = unknown {
+    let keys = variant.set.keys();
+    let mut options = keys.filter_map(|key| key.strip_prefix("image."));
+    if let Some(option) = options.find(|option| !Variant::IMAGE_OPTIONS.contains(option)) {
         return Err(variant.fault(&format!(
             "image.{} is no option of an image: choose from {}",
             option.escape_default(),
@@ -491,14 +444,10 @@ fn check_disk_names(variant: &Variant) -> Result<(), PlanError> {
 
 /// Checks that a share of the tree leaves the guest the memory that the variant sets.
 fn check_memory(variant: &Variant) -> Result<(), PlanError> {
-    let has_memory = variant
-        .set
-        .keys()
-        .any(|key| key.starts_with("memory-backend."));
-    if has_memory
-        && variant
-            .share()?
-            .is_some_and(|share| share.method == ShareMethod::Virtiofs)
+    let mut keys = variant.set.keys();
+    let is_virtiofs = |share: Share| share.method == ShareMethod::Virtiofs;
+    if keys.any(|key| key.starts_with("memory-backend."))
+        && variant.share()?.is_some_and(is_virtiofs)
     {
         return Err(variant.fault(
             "virtiofs has a memory of its own for the guest: leave memory-backend.PROPERTY or the share out",

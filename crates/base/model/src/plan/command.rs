@@ -1,14 +1,15 @@
-//! The user's command in a plan.
+//! The user's command: as a plan has it, its outcome, and the figures that it prints of itself, named by the tool that printed
+//! them or by the person who asked for them.
 
-use super::error::{PlanError, range};
-use crate::MetricPattern;
+use super::{PlanError, range};
+use crate::{Better, Unit};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// The command of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CommandSpec {
     /// Program and arguments.
     pub argv: Vec<String>,
@@ -27,20 +28,16 @@ pub struct CommandSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathBuf>,
     /// True if a native command works on the host's files themselves, so that its writes stay.
-    #[serde(default, rename = "in-place", skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_place: bool,
     /// Continue after a failure of the command on the baseline, and count its failing runs.
-    #[serde(default, rename = "ignore-failure", skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_failure: bool,
     /// Size of the scratch disk for a guest's writes, MiB; without one they stay in a tmpfs.
-    #[serde(
-        default,
-        rename = "scratch-mib",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u32>,
     /// True if each guest runs the command once more after the rounds, to trace its requests to the scratch disk.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub layers: bool,
     /// The guest's network besides its loopback interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,17 +56,7 @@ impl CommandSpec {
         CommandSpec {
             argv,
             directory,
-            setup: None,
-            prepare: None,
-            cleanup: None,
-            write: Vec::new(),
-            in_place: false,
-            ignore_failure: false,
-            scratch_mib: None,
-            layers: false,
-            net: None,
-            forward: Vec::new(),
-            metrics: Vec::new(),
+            ..CommandSpec::default()
         }
     }
 
@@ -93,21 +80,17 @@ impl CommandSpec {
     /// Checks that the command can run, whatever the plan around it.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let refused = |what: &str| Err(PlanError::Invalid(format!("command: {what}")));
-        match self.argv.first() {
-            None => return refused("argv is empty: give the program and its arguments"),
-            Some(program) if program.is_empty() => {
-                return refused("the program's name is empty: name one");
-            }
-            Some(_) if self.argv.iter().any(|w| w.contains('\0')) => {
-                return refused("an argument contains a NUL byte: remove it");
-            }
-            Some(_) => {}
+        let Some(program) = self.argv.first() else {
+            return refused("argv is empty: give the program and its arguments");
+        };
+        if program.is_empty() {
+            return refused("the program's name is empty: name one");
         }
-        if self
-            .before()
-            .chain(self.after())
-            .any(|(_, line)| line.contains('\0'))
-        {
+        if self.argv.iter().any(|word| word.contains('\0')) {
+            return refused("an argument contains a NUL byte: remove it");
+        }
+        let mut lines = self.before().chain(self.after());
+        if lines.any(|(_, line)| line.contains('\0')) {
             return refused("setup, prepare or cleanup contains a NUL byte: remove it");
         }
         if !self.directory.is_absolute() {
@@ -143,11 +126,6 @@ impl CommandSpec {
         }
         Ok(())
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 /// Folders that each guest has for itself.
@@ -219,5 +197,145 @@ impl TryFrom<String> for Forward {
 impl From<Forward> for String {
     fn from(ports: Forward) -> String {
         format!("{}:{}", ports.host, ports.guest)
+    }
+}
+
+/// The status of a command whose time was over, as timeout(1) has it.
+pub const TIMED_OUT: i32 = 124;
+
+/// The status of a program that is there and cannot be run.
+pub const NOT_EXECUTABLE: i32 = 126;
+
+/// The status of a program that is not there.
+pub const NOT_FOUND: i32 = 127;
+
+/// Outcome of a command, and what only the machine itself knows of its run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    /// Exit status of the command; 128 + n where signal n ended it, 124 on timeout, 126 or 127 where it could not be
+    /// started.
+    pub status: i32,
+    /// Processes that it left running: they were ended with it.
+    #[serde(default)]
+    pub left: u32,
+    /// From its begin to its end by the controller's clock, seconds; natively `None`. What it cost the host's CPUs
+    /// is of the same while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_s: Option<f64>,
+    /// Seconds that the guest's vCPUs were busy meanwhile, all work counted, by the guest's own account; natively
+    /// `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_s: Option<f64>,
+    /// Seconds that the guest knows were taken from its CPUs; 0 under a hypervisor that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen_s: Option<f64>,
+    /// Figures that the command printed, as far as its output is understood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub printed: Vec<Printed>,
+}
+
+/// One figure of one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Printed {
+    /// Source of the figure: the tool and its test; empty where a person named it.
+    pub of: String,
+    /// Name of the figure among those of one source.
+    pub name: String,
+    /// Unit of the number.
+    pub unit: Unit,
+    /// Direction that is better; `None` where neither the tool nor a person said it.
+    pub better: Option<Better>,
+    /// Value of the figure; it is finite.
+    pub value: f64,
+}
+
+impl Printed {
+    /// Returns true if both are values of one and the same figure.
+    pub fn is_like(&self, other: &Printed) -> bool {
+        (&self.of, &self.name, self.unit, self.better)
+            == (&other.of, &other.name, other.unit, other.better)
+    }
+}
+
+/// A figure that a person finds in a command's output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricPattern {
+    /// Name of the figure, 1 to 40 characters.
+    pub name: String,
+    /// A regular expression; its first group, or all of it where it has none, is the number.
+    pub pattern: String,
+    /// Direction that is better, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub better: Option<Better>,
+}
+
+impl FromStr for MetricPattern {
+    type Err = String;
+
+    /// `NAME=REGEX`, or `NAME:higher=REGEX` and `NAME:lower=REGEX`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, pattern) = text
+            .split_once('=')
+            .ok_or("write NAME=REGEX, as in latency:lower=(\\S+) ms")?;
+        let (name, better) = match name.rsplit_once(':') {
+            Some((name, "higher")) => (name, Some(Better::Higher)),
+            Some((name, "lower")) => (name, Some(Better::Lower)),
+            Some((_, other)) => {
+                return Err(format!(
+                    "'{other}' is no direction: write NAME:higher or NAME:lower"
+                ));
+            }
+            None => (name, None),
+        };
+        Ok(MetricPattern {
+            name: name.to_owned(),
+            pattern: pattern.to_owned(),
+            better,
+        })
+    }
+}
+
+impl MetricPattern {
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        let plain = |text: &str| {
+            !text.is_empty() && text.len() <= 256 && !text.chars().any(char::is_control)
+        };
+        if plain(&self.name) && plain(&self.pattern) && self.name.chars().count() <= 40 {
+            return Ok(());
+        }
+        let name: String = self.name.escape_default().take(60).collect();
+        Err(PlanError::Invalid(format!(
+            "metric '{name}': give a name of 1 to 40 characters and an expression of 1 to 256, without control characters"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_name_a_direction_and_an_expression() {
+        let read = |text: &str| text.parse::<MetricPattern>();
+        let pattern_named = |name: &str, better| MetricPattern {
+            name: name.into(),
+            pattern: "a=(.*)".into(),
+            better,
+        };
+        assert_eq!(read("x=a=(.*)"), Ok(pattern_named("x", None)));
+        assert_eq!(
+            read("x y:higher=a=(.*)"),
+            Ok(pattern_named("x y", Some(Better::Higher)))
+        );
+        assert_eq!(
+            read("x:lower=a=(.*)"),
+            Ok(pattern_named("x", Some(Better::Lower)))
+        );
+        assert!(read("x").is_err() && read("x:best=1").unwrap_err().contains("best"));
+        assert!(read("x=1").unwrap().check().is_ok());
+        for bad in ["=1", "x=", "x\n=1"] {
+            assert!(read(bad).unwrap().check().is_err(), "{bad:?}");
+        }
     }
 }

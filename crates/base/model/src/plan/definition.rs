@@ -1,13 +1,16 @@
-//! Content of a plan: its study, machines, guest, variants and workloads.
+//! Content of a plan: its study, machines, guest, variants and workloads; the parts in which a guest is tuned, each a comparison of
+//! some configurations.
 
 use super::command::CommandSpec;
 use super::guest::Guest;
-use super::observed_vm::{ObservedVm, VmIdentity};
-use super::profile::ProfileSettings;
-use super::size_range::SizeRange;
-use super::study::{Compare, Study};
+use super::study::{
+    Compare, CompareSpec, ObservedVm, ProfileSettings, SizeRange, Study, VmIdentity,
+};
 use super::variant::Variant;
-use crate::{GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, Tree, TuneSpec, WorkloadSpec};
+use crate::{
+    GuestTunePart, GuestTuneSpec, GuestTuneStep, ImportedFiles, Machine, Missing, Probes, Tree,
+    TuneSpec, WorkloadSpec,
+};
 
 /// The trials to make, how often and in which order. As TOML:
 ///
@@ -95,10 +98,9 @@ impl Plan {
 
     /// Returns the size that is varied, with its steps; `None` of a study other than `scale`.
     pub fn range(&self) -> Option<&SizeRange> {
-        if let Study::Scale(range) = &self.study {
-            Some(range)
-        } else {
-            None
+        match &self.study {
+            Study::Scale(range) => Some(range),
+            _ => None,
         }
     }
 
@@ -113,20 +115,18 @@ impl Plan {
 
     /// When a comparison has measured enough.
     pub fn comparison(&self) -> Option<Compare> {
-        if let Study::Compare(compare) = &self.study {
-            Some(compare.settings)
-        } else {
-            None
+        match &self.study {
+            Study::Compare(compare) => Some(compare.settings),
+            _ => None,
         }
     }
 
     /// Returns the settings with which QEMU, or a process that runs already, is profiled; `None` of a study other than
     /// `profile`.
     pub fn profile(&self) -> Option<&ProfileSettings> {
-        if let Study::Profile(profile) = &self.study {
-            Some(&profile.settings)
-        } else {
-            None
+        match &self.study {
+            Study::Profile(profile) => Some(&profile.settings),
+            _ => None,
         }
     }
 
@@ -163,28 +163,25 @@ impl Plan {
 
     /// Returns the changes that are tried on a running VM; `None` of a study other than `tune`.
     pub fn tune(&self) -> Option<&TuneSpec> {
-        if let Study::Tune(spec) = &self.study {
-            Some(spec)
-        } else {
-            None
+        match &self.study {
+            Study::Tune(spec) => Some(spec),
+            _ => None,
         }
     }
 
     /// Returns the settings that are tried on a guest booted for it; `None` of a study other than `tune-guest`.
     pub fn guest_tune(&self) -> Option<&GuestTuneSpec> {
-        if let Study::TuneGuest(tune) = &self.study {
-            Some(&tune.spec)
-        } else {
-            None
+        match &self.study {
+            Study::TuneGuest(tune) => Some(&tune.spec),
+            _ => None,
         }
     }
 
     /// The files of other tools that are imported.
     pub fn imported(&self) -> Option<&ImportedFiles> {
-        if let Study::Import(files) = &self.study {
-            Some(files)
-        } else {
-            None
+        match &self.study {
+            Study::Import(files) => Some(files),
+            _ => None,
         }
     }
 
@@ -194,5 +191,89 @@ impl Plan {
             || self.tune().is_some()
             || self.imported().is_some()
             || self.profile().is_some_and(ProfileSettings::is_attached)
+    }
+}
+
+/// Rounds of a part at most: what is decided ends it earlier.
+const ROUNDS: u32 = 15;
+
+/// The smallest difference that matters.
+const MIN_EFFECT: f64 = 0.02;
+
+impl Plan {
+    /// Begins a part of the tuning after so many rounds; a plan of another study stays as it is.
+    pub fn begin_part(&mut self, step: GuestTuneStep, first_round: u32) {
+        let GuestTuneStep {
+            phase,
+            configurations,
+        } = step;
+        let Some(baseline) = self.variants.first().cloned() else {
+            return;
+        };
+        let Study::TuneGuest(tune) = &mut self.study else {
+            return;
+        };
+        for configuration in &configurations {
+            let variant = tune.spec.variant(&baseline, configuration);
+            if self.variants.iter().all(|known| known.name != variant.name) {
+                self.variants.push(variant);
+            }
+        }
+        self.rounds = first_round + ROUNDS;
+        tune.spec.parts.push(GuestTunePart {
+            phase,
+            configurations,
+            first_round,
+            rounds: 0,
+        });
+    }
+
+    /// A plan as it was before its guest was tuned.
+    #[must_use]
+    pub fn without_parts(mut self) -> Plan {
+        if let Study::TuneGuest(tune) = &mut self.study {
+            tune.spec.parts.clear();
+            self.variants.truncate(1);
+            self.rounds = 1;
+        }
+        self
+    }
+
+    /// Ends the part that was begun last, after so many rounds of its own.
+    pub fn end_part(&mut self, rounds: u32) {
+        if let Study::TuneGuest(tune) = &mut self.study {
+            if let Some(part) = tune.spec.parts.last_mut() {
+                part.rounds = rounds;
+                self.rounds = part.first_round + rounds;
+            }
+        }
+    }
+
+    /// The comparison that measures the part that was begun last; `None` before the first.
+    pub fn part(&self) -> Option<Plan> {
+        let Study::TuneGuest(tune) = &self.study else {
+            return None;
+        };
+        let (part, baseline) = (tune.spec.parts.last()?, self.variants.first()?);
+        let variants: Vec<Variant> = part
+            .configurations
+            .iter()
+            .map(|configuration| tune.spec.variant(baseline, configuration))
+            .collect();
+        let settings = Compare {
+            min_effect: MIN_EFFECT,
+            budget_s: None,
+            one_boot: false,
+        };
+        Some(Plan {
+            study: Study::Compare(CompareSpec {
+                settings,
+                command: tune.command.clone(),
+            }),
+            rounds: ROUNDS,
+            seed: self.seed.wrapping_add(tune.spec.parts.len() as u64),
+            variants,
+            ..self.clone()
+        })
     }
 }

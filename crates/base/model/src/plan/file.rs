@@ -1,14 +1,13 @@
 //! Plans as TOML and in recordings. The only place that knows former versions: plans without `study` get it from their
 //! tables, and former names are aliases.
 
+use super::PlanError;
 use super::command::CommandSpec;
 use super::definition::Plan;
-use super::error::PlanError;
 use super::guest::Guest;
-use super::observed_vm::ObservedVm;
-use super::profile::ProfileSettings;
-use super::size_range::SizeRange;
-use super::study::{Compare, CompareSpec, GuestTune, ProfileSpec, Study};
+use super::study::{
+    Compare, CompareSpec, GuestTune, ObservedVm, ProfileSettings, ProfileSpec, SizeRange, Study,
+};
 use super::variant::Variant;
 use crate::{
     GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec,
@@ -16,7 +15,7 @@ use crate::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct PlanFile {
     #[serde(default = "current_schema")]
     schema: u32,
@@ -27,11 +26,7 @@ struct PlanFile {
     rounds: u32,
     #[serde(default)]
     seed: u64,
-    #[serde(
-        default = "default_timeout",
-        rename = "timeout-s",
-        alias = "deadline-s"
-    )]
+    #[serde(default = "default_timeout", alias = "deadline-s")]
     timeout_s: u32,
     machines: Vec<Machine>,
     #[serde(default = "unobserved", skip_serializing_if = "is_unobserved")]
@@ -58,19 +53,11 @@ struct PlanFile {
     vm: Option<ObservedVm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tune: Option<Box<TuneSpec>>,
-    #[serde(
-        default,
-        rename = "tune-guest",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     tune_guest: Option<Box<GuestTuneSpec>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     import: Option<ImportedFiles>,
-    #[serde(
-        default,
-        rename = "not-measured",
-        skip_serializing_if = "Vec::is_empty"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     not_measured: Vec<Missing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reproduces: Option<String>,
@@ -125,63 +112,71 @@ impl PlanFile {
     }
 }
 
-impl TryFrom<PlanFile> for Plan {
-    type Error = PlanError;
-    fn try_from(mut file: PlanFile) -> Result<Plan, PlanError> {
-        let name = file
-            .study
-            .take()
-            .unwrap_or_else(|| file.conclude().to_owned());
-        let lacks = |what: &str| {
-            PlanError::Invalid(format!("the study '{name}' takes a table [{what}]: add it"))
-        };
-        let study = match name.as_str() {
-            "exec" => Study::Exec(file.command.take().ok_or_else(|| lacks("command"))?),
-            "compare" => {
-                let settings = file.compare.take().ok_or_else(|| lacks("compare"))?;
-                Study::Compare(CompareSpec {
-                    settings,
-                    command: file.command.take(),
-                })
-            }
-            "scale" => Study::Scale(file.range.take().ok_or_else(|| lacks("range"))?),
-            "profile" => {
-                let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;
-                Study::Profile(ProfileSpec {
-                    settings,
-                    command: file.command.take(),
-                })
-            }
-            "vm-layers" => Study::VmLayers(file.vm.take().ok_or_else(|| lacks("vm"))?),
-            "vm-exits" => Study::VmExits(file.vm.take().ok_or_else(|| lacks("vm"))?),
-            "diagnose" => Study::Diagnose(file.vm.take().ok_or_else(|| lacks("vm"))?),
-            "tune" => Study::Tune(file.tune.take().ok_or_else(|| lacks("tune"))?),
-            "tune-guest" => {
-                let spec = file.tune_guest.take().ok_or_else(|| lacks("tune-guest"))?;
-                Study::TuneGuest(GuestTune {
-                    spec,
-                    command: file.command.take(),
-                })
-            }
-            "import" => Study::Import(file.import.take().ok_or_else(|| lacks("import"))?),
+/// Takes the table that a study needs.
+fn needed<T>(study: &str, title: &str, table: &mut Option<T>) -> Result<T, PlanError> {
+    table.take().ok_or_else(|| {
+        PlanError::Invalid(format!(
+            "the study '{study}' takes a table [{title}]: add it"
+        ))
+    })
+}
+
+impl PlanFile {
+    /// Takes the study of that name, with its tables.
+    fn take_study(&mut self, name: &str) -> Result<Study, PlanError> {
+        Ok(match name {
+            "exec" => Study::Exec(needed(name, "command", &mut self.command)?),
+            "compare" => Study::Compare(CompareSpec {
+                settings: needed(name, "compare", &mut self.compare)?,
+                command: self.command.take(),
+            }),
+            "scale" => Study::Scale(needed(name, "range", &mut self.range)?),
+            "profile" => Study::Profile(ProfileSpec {
+                settings: needed(name, "profile", &mut self.profile)?,
+                command: self.command.take(),
+            }),
+            "vm-layers" => Study::VmLayers(needed(name, "vm", &mut self.vm)?),
+            "vm-exits" => Study::VmExits(needed(name, "vm", &mut self.vm)?),
+            "diagnose" => Study::Diagnose(needed(name, "vm", &mut self.vm)?),
+            "tune" => Study::Tune(needed(name, "tune", &mut self.tune)?),
+            "tune-guest" => Study::TuneGuest(GuestTune {
+                spec: needed(name, "tune-guest", &mut self.tune_guest)?,
+                command: self.command.take(),
+            }),
+            "import" => Study::Import(needed(name, "import", &mut self.import)?),
             other => Study::without_table(other).ok_or_else(|| {
                 PlanError::Invalid(format!(
                     "unknown study '{}': leave it out, and it is concluded from the rest",
                     other.escape_default()
                 ))
             })?,
-        };
-        let left = [
-            ("command", file.command.is_some()),
-            ("range", file.range.is_some()),
-            ("compare", file.compare.is_some()),
-            ("profile", file.profile.is_some()),
-            ("vm", file.vm.is_some()),
-            ("tune", file.tune.is_some()),
-            ("tune-guest", file.tune_guest.is_some()),
-            ("import", file.import.is_some()),
+        })
+    }
+
+    /// The title of a table that the study did not take.
+    fn table_left(&self) -> Option<&'static str> {
+        let tables = [
+            ("command", self.command.is_some()),
+            ("range", self.range.is_some()),
+            ("compare", self.compare.is_some()),
+            ("profile", self.profile.is_some()),
+            ("vm", self.vm.is_some()),
+            ("tune", self.tune.is_some()),
+            ("tune-guest", self.tune_guest.is_some()),
+            ("import", self.import.is_some()),
         ];
-        if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
+        let mut left = tables.into_iter().filter(|(_, is_left)| *is_left);
+        left.next().map(|(title, _)| title)
+    }
+}
+
+impl TryFrom<PlanFile> for Plan {
+    type Error = PlanError;
+    fn try_from(mut file: PlanFile) -> Result<Plan, PlanError> {
+        let name = file.study.take();
+        let name = name.unwrap_or_else(|| file.conclude().to_owned());
+        let study = file.take_study(&name)?;
+        if let Some(table) = file.table_left() {
             return Err(PlanError::Invalid(format!(
                 "the study '{name}' has no table [{table}]: leave it out"
             )));

@@ -1,7 +1,6 @@
-//! The guest of a plan.
+//! The guest of a plan, and on which of the host's CPUs its threads run.
 
-use super::error::{PlanError, range};
-use super::pinning::Pinning;
+use super::{PlanError, range};
 use crate::{Setting, SettingPart};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -102,7 +101,7 @@ impl Guest {
     /// The kernel takes 2048 bytes, vmtax's own arguments included.
     const MAX_KERNEL_ARGS: usize = 1900;
     const MAX_LEN: usize = 1024;
-    const MAX_QEMU_ARGS: usize = 256;
+    const MAX_QEMU_ARGS: u32 = 256;
 
     /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512` of `-accel`,
     /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd` with `hugetlb=on`),
@@ -206,12 +205,8 @@ impl Guest {
         }
         self.check_models()?;
         self.check_properties()?;
-        if self
-            .machine_type
-            .iter()
-            .flat_map(|m| m.split(','))
-            .any(|property| property.starts_with("accel="))
-        {
+        let mut properties = self.machine_type.iter().flat_map(|m| m.split(','));
+        if properties.any(|property| property.starts_with("accel=")) {
             return refused(
                 "guest.machine-type sets accel: leave that to the plan's machines (kvm, tcg)",
             );
@@ -224,34 +219,26 @@ impl Guest {
         range("guest.boot-timeout-s", self.boot_timeout_s, 1, 3600)?;
         range("guest.cpus", self.cpus, 1, 1024)?;
         range("guest.memory-mib", self.memory_mib, 128, 16 * 1024 * 1024)?;
-        range(
-            "guest.disks and guest.memory-regions",
-            self.devices(),
-            0,
-            Guest::MAX_DEVICES,
-        )?;
+        let (devices, arguments) = (self.devices(), self.qemu_args.len() as u32);
+        let both = "guest.disks and guest.memory-regions";
+        range(both, devices, 0, Guest::MAX_DEVICES)?;
         range(
             "guest.qemu-args (how many)",
-            self.qemu_args.len() as u32,
+            arguments,
             0,
-            Guest::MAX_QEMU_ARGS as u32,
+            Guest::MAX_QEMU_ARGS,
         )
     }
 
     /// Checks that the CPU model and the machine type are names with properties.
     fn check_models(&self) -> Result<(), PlanError> {
-        for (name, value) in [
-            ("guest.cpu-model", &self.cpu_model),
-            ("guest.machine-type", &self.machine_type),
+        for (name, known, value) in [
+            ("guest.cpu-model", "-cpu help", &self.cpu_model),
+            ("guest.machine-type", "-machine help", &self.machine_type),
         ] {
             let Some(value) = value else { continue };
             text(name, value, Guest::MAX_LEN)?;
             if value.contains(char::is_whitespace) || value.starts_with(['-', ',']) {
-                let known = if name == "guest.cpu-model" {
-                    "-cpu help"
-                } else {
-                    "-machine help"
-                };
                 return Err(PlanError::Invalid(format!(
                     "{name} is '{}': give a name and its properties without blanks, NAME,KEY=VALUE; \
                      `qemu-system-x86_64 {known}` lists the names",
@@ -265,16 +252,13 @@ impl Guest {
     /// Checks the names and values of the single properties.
     fn check_properties(&self) -> Result<(), PlanError> {
         for (key, value) in &self.properties {
-            let name = Guest::PROPERTIES
+            let mut names = Guest::PROPERTIES
                 .iter()
-                .find_map(|prefix| key.strip_prefix(prefix))
-                .unwrap_or_default();
+                .filter_map(|prefix| key.strip_prefix(prefix));
+            let name = names.next().unwrap_or_default();
             text(&format!("guest.properties: {key}"), value, Guest::MAX_LEN)?;
-            if name.is_empty()
-                || !name
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-            {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || !name.chars().all(is_plain) {
                 return Err(PlanError::Invalid(format!(
                     "guest.properties: '{}' is no property: give {}NAME",
                     key.escape_default(),
@@ -324,6 +308,59 @@ fn text(what: &str, value: &str, max: usize) -> Result<(), PlanError> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+/// Placement of a guest's threads on the host's CPUs; a native trial then has the CPUs of the vCPUs.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::VariantArray,
+    strum::VariantNames,
+    strum::IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Pinning {
+    /// Where the host's scheduler puts them.
+    None,
+    /// Each vCPU has a dedicated host CPU, each iothread too while two are left; QEMU's other threads share the rest.
+    Split,
+    /// All of QEMU's threads share one host CPU.
+    OneCpu,
+}
+
+impl Pinning {
+    /// Every way, as it is written in plans and options.
+    pub const NAMES: &[&str] = <Pinning as strum::VariantNames>::VARIANTS;
+}
+
+impl std::str::FromStr for Pinning {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Pinning, String> {
+        let mut all = <Pinning as strum::VariantArray>::VARIANTS.iter().copied();
+        all.find(|pinning| <&str>::from(pinning) == name)
+            .ok_or_else(|| {
+                format!(
+                    "pinning is '{}': give {}",
+                    name.escape_default(),
+                    Pinning::NAMES.join(", ")
+                )
+            })
+    }
+}
+
+/// The host CPUs that a trial's threads were pinned to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedCpus {
+    /// One of each vCPU; natively of the workload.
+    pub vcpus: Vec<u32>,
+    /// Host CPUs of QEMU's other threads; the CPUs of the vCPUs where they share one.
+    pub others: Vec<u32>,
 }
 
 #[cfg(test)]
@@ -448,5 +485,20 @@ mod tests {
             ("qemu-args", "-device x"),
         ];
         assert_eq!(Guest::default().with(&set(&good)).unwrap().check(), Ok(()));
+    }
+
+    #[test]
+    fn names_are_those_of_plans() {
+        for (name, pinning) in Pinning::NAMES
+            .iter()
+            .copied()
+            .zip(<Pinning as strum::VariantArray>::VARIANTS)
+        {
+            assert_eq!(
+                (name.parse(), serde_json::to_value(pinning).unwrap()),
+                (Ok(*pinning), name.into())
+            );
+        }
+        assert!("apart".parse::<Pinning>().unwrap_err().contains("one-cpu"));
     }
 }

@@ -3,31 +3,51 @@
 mod check;
 mod command;
 mod definition;
-mod error;
 mod file;
 mod guest;
-mod observed_vm;
-mod one_boot;
-mod parts;
-mod pinning;
-mod profile;
-mod same_guest;
 mod schedule;
 mod settings;
-mod size_range;
 mod study;
 #[cfg(test)]
 mod tests;
 mod variant;
 
-pub use command::{CommandSpec, Forward, Net, OWN};
+pub use command::{
+    CommandSpec, Execution, Forward, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, Printed,
+    TIMED_OUT,
+};
 pub use definition::Plan;
-pub use error::PlanError;
-pub use guest::Guest;
-pub use observed_vm::{DeviceClass, ObservedVm, VmIdentity};
-pub use pinning::{PinnedCpus, Pinning};
-pub use profile::ProfileSettings;
+pub use guest::{Guest, PinnedCpus, Pinning};
 pub use schedule::{Column, SharedBoot, Slot};
-pub use size_range::{Grows, GuestSize, SizeRange};
-pub use study::{Compare, CompareSpec, GuestTune, ProfileSpec, Study};
+pub use study::{
+    Compare, CompareSpec, DeviceClass, Grows, GuestSize, GuestTune, ObservedVm, ProfileSettings,
+    ProfileSpec, SizeRange, Study, VmIdentity, WithCommand,
+};
 pub use variant::Variant;
+
+/// A plan cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Not TOML, an unknown key, a wrong type: the message names line and column.
+    #[error("the plan cannot be read: {0}")]
+    Syntax(String),
+    /// From a newer vmtax.
+    #[error("the plan has schema {0}, this vmtax knows up to {known}: update vmtax", known = crate::SCHEMA)]
+    TooNew(u32),
+    /// Nothing would be run.
+    #[error("the plan has no {0}: add at least one")]
+    Empty(&'static str),
+    /// A value that is not allowed, or values that do not go together; this is the whole message.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+pub(crate) fn range(what: &str, value: u32, low: u32, high: u32) -> Result<(), PlanError> {
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(PlanError::Invalid(format!(
+            "{what} is {value}: give {low} to {high}"
+        )))
+    }
+}

@@ -1,8 +1,7 @@
 //! The trials of a plan, and the order in which they are made.
 
 use super::definition::Plan;
-use super::size_range::{Grows, GuestSize};
-use super::study::Study;
+use super::study::{Grows, GuestSize, Study};
 use crate::{Machine, Probes, WorkloadSpec};
 
 /// One machine in one round at one step: it runs every workload of the plan.
@@ -18,6 +17,19 @@ pub struct Slot {
     pub step: usize,
     /// Turn within the boot, from 0, where variants take turns in one boot; else 0.
     pub turn: u32,
+}
+
+impl Slot {
+    /// The first slot of a machine in a variant.
+    const fn first(round: u32, machine: Machine, variant: usize) -> Slot {
+        Slot {
+            round,
+            machine,
+            variant,
+            step: 0,
+            turn: 0,
+        }
+    }
 }
 
 /// Part of a plan that shares a boot.
@@ -94,18 +106,12 @@ impl Plan {
         for round in 0..self.rounds {
             let steps = |(machine, variant)| {
                 (0..self.steps()).map(move |step| Slot {
-                    round,
-                    machine,
-                    variant,
                     step,
-                    turn: 0,
+                    ..Slot::first(round, machine, variant)
                 })
             };
-            let machines = self
-                .machines
-                .iter()
-                .flat_map(|&m| self.variants_on(m))
-                .map(steps);
+            let machines = self.machines.iter().flat_map(|&m| self.variants_on(m));
+            let machines = machines.map(steps);
             let mut boots: Vec<Vec<Slot>> = match self.shared_boot() {
                 Some(SharedBoot::Sizes) => machines.map(Iterator::collect).collect(),
                 Some(SharedBoot::Variants) => self
@@ -124,14 +130,8 @@ impl Plan {
         // Each in a fresh guest: a command finds the files that it found in the rounds.
         let after = (self.rounds..).take(self.probes_after_rounds().len());
         let observed = after.flat_map(|round| {
-            let slot = move |(machine, variant)| Slot {
-                round,
-                machine,
-                variant,
-                step: 0,
-                turn: 0,
-            };
-            self.observed_after_rounds().map(slot)
+            let guests = self.observed_after_rounds();
+            guests.map(move |(machine, variant)| Slot::first(round, machine, variant))
         });
         slots.extend(observed);
         slots
@@ -139,22 +139,15 @@ impl Plan {
 
     /// A machine's variants in one boot: A B B A.
     fn turns(&self, round: u32, machine: Machine, random: &mut fastrand::Rng) -> Vec<Slot> {
-        let mut order: Vec<usize> = self
-            .variants_on(machine)
-            .map(|(_, variant)| variant)
-            .collect();
+        let variants = self.variants_on(machine).map(|(_, variant)| variant);
+        let mut order: Vec<usize> = variants.collect();
         random.shuffle(&mut order);
-        let turns = order.iter().chain(order.iter().rev());
-        turns
-            .zip(0..)
-            .map(|(&variant, turn)| Slot {
-                round,
-                machine,
-                variant,
-                step: 0,
-                turn,
-            })
-            .collect()
+        let turns = order.iter().chain(order.iter().rev()).zip(0..);
+        let slot = |(&variant, turn)| Slot {
+            turn,
+            ..Slot::first(round, machine, variant)
+        };
+        turns.map(slot).collect()
     }
 
     /// Returns the part of the plan that has one boot a machine and round instead of one each; `None` if there is
@@ -180,22 +173,17 @@ impl Plan {
     /// The variant whose settings a slot's machine boots with: where variants share a boot, the first; each turn sets its
     /// own attributes of the disk's request queue.
     pub fn booted_variant(&self, slot: Slot) -> usize {
+        let mut variants = self.variants_on(slot.machine);
         match self.shared_boot() {
-            Some(SharedBoot::Variants) => self
-                .variants_on(slot.machine)
-                .next()
-                .map_or(slot.variant, |(_, first)| first),
+            Some(SharedBoot::Variants) => variants.next().map_or(slot.variant, |(_, first)| first),
             _ => slot.variant,
         }
     }
 
     /// Returns the number of boots of machines in a round.
     pub fn boots_per_round(&self) -> usize {
-        let variants: usize = self
-            .machines
-            .iter()
-            .map(|&m| self.variants_on(m).count())
-            .sum();
+        let machines = self.machines.iter();
+        let variants: usize = machines.map(|&m| self.variants_on(m).count()).sum();
         match self.shared_boot() {
             Some(SharedBoot::Sizes) => variants,
             Some(SharedBoot::Variants) => self.machines.len(),
@@ -205,11 +193,7 @@ impl Plan {
 
     /// Returns the number of turns of a variant in a round.
     pub fn turns_per_round(&self) -> usize {
-        if self.shared_boot() == Some(SharedBoot::Variants) {
-            2
-        } else {
-            1
-        }
+        1 + usize::from(self.shared_boot() == Some(SharedBoot::Variants))
     }
 
     /// Returns the workloads that a variant runs at a step, with the options that it sets.
@@ -231,13 +215,11 @@ impl Plan {
 
     /// The rounds, and those behind them in which guests are traced.
     pub fn rounds_with_observation(&self) -> u32 {
-        let has_observed = self.observed_after_rounds().next().is_some();
-        let after = if has_observed {
-            self.probes_after_rounds().len() as u32
-        } else {
-            0
-        };
-        self.rounds.saturating_add(after)
+        let mut observed = self.observed_after_rounds();
+        let after = observed
+            .next()
+            .map_or(0, |_| self.probes_after_rounds().len());
+        self.rounds.saturating_add(after as u32)
     }
 
     /// Returns true if a slot is after the rounds: traced, in no figure.
@@ -247,13 +229,9 @@ impl Plan {
 
     /// A machine with the index of each variant that is built on it; the host itself has one.
     pub(super) fn variants_on(&self, machine: Machine) -> impl Iterator<Item = (Machine, usize)> {
-        let count = if machine.is_guest() {
-            self.variants.len()
-        } else {
-            1
-        };
-        let on =
-            move |variant: &usize| !machine.is_guest() || self.variants[*variant].is_on(machine);
+        let is_guest = machine.is_guest();
+        let count = if is_guest { self.variants.len() } else { 1 };
+        let on = move |variant: &usize| !is_guest || self.variants[*variant].is_on(machine);
         (0..count).filter(on).map(move |variant| (machine, variant))
     }
 

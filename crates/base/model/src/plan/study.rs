@@ -1,11 +1,11 @@
 //! The kind of question that a plan is made for, with what that study alone needs.
 
+use super::PlanError;
 use super::command::CommandSpec;
-use super::observed_vm::ObservedVm;
-use super::profile::ProfileSettings;
-use super::size_range::SizeRange;
 use crate::{GuestTuneSpec, ImportedFiles, TuneSpec, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// A kind of question, from its plan to its report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,14 +115,19 @@ pub struct Compare {
 // `min_effect` is checked to be a number.
 impl Eq for Compare {}
 
-/// A comparison: the settings that end it, and the command that is compared.
+/// Settings of a study, with the command that it runs or observes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompareSpec {
-    /// Settings that say when the comparison has measured enough.
-    pub settings: Compare,
+pub struct WithCommand<T> {
+    /// Settings of the study alone.
+    pub settings: T,
     /// The command of the workload `exec`; `None` for workloads of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }
+
+/// A comparison: the settings that say when it has measured enough, and the command that is compared.
+pub type CompareSpec = WithCommand<Compare>;
+/// A profile: rates, duration, the process or file, and the command that is profiled.
+pub type ProfileSpec = WithCommand<ProfileSettings>;
 
 /// A tuning of a guest: the settings to try, and the workload that is tuned for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,11 +138,273 @@ pub struct GuestTune {
     pub command: Option<Box<CommandSpec>>,
 }
 
-/// A profile: its settings, and the command that is profiled.
+/// A VM that runs already, observed for a time. It is the plan's `[vm]`; the plan has no machines then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ObservedVm {
+    /// PID of the VM's process on the host.
+    pub pid: i32,
+    /// When its process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// The VM's name, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// For how long, ms.
+    pub time_ms: u64,
+    /// The path of vmtax in the guest, which traces there too; `None` to observe from the host alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_vmtax: Option<String>,
+    /// Whose requests are traced, of the study that traces any.
+    #[serde(default, skip_serializing_if = "DeviceClass::is_disk")]
+    pub device: DeviceClass,
+}
+
+/// The process that is a plan's VM, or that it profiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProfileSpec {
-    /// Settings of the profile: rates, duration, the process or file.
-    pub settings: ProfileSettings,
-    /// The command of the workload `exec`; `None` for a workload of vmtax's own.
-    pub command: Option<Box<CommandSpec>>,
+pub struct VmIdentity {
+    /// PID of the process on the host.
+    pub pid: i32,
+    /// When it started, clock ticks after the host's boot; `None` where the plan does not say.
+    pub started: Option<u64>,
+    /// The VM's name; of another process the name of its program.
+    pub name: Option<String>,
+    /// True where the plan is of a VM, false where it may be of any process.
+    pub is_vm: bool,
+}
+
+/// A class of a guest's devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceClass {
+    /// Disks: block requests.
+    #[default]
+    Disk,
+    /// Network cards: packets.
+    Net,
+}
+
+impl DeviceClass {
+    fn is_disk(&self) -> bool {
+        *self == DeviceClass::Disk
+    }
+}
+
+impl ObservedVm {
+    /// For how long.
+    pub fn time(&self) -> Duration {
+        Duration::from_millis(self.time_ms)
+    }
+}
+
+/// Settings with which a process is profiled: the QEMU of a plan's guest while it works, one that runs already, or
+/// samples of another tool. They are the plan's `[profile]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ProfileSettings {
+    /// A process that runs already; the plan has no machines then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// When that process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// The name of its VM, else of its program, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The file of another tool that samples are read from; the plan has no machines then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Duration, ms; as long as the workload runs when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_ms: Option<u64>,
+    /// Samples per second of each thread that runs.
+    pub hz: u32,
+    /// Samples per second of every thread by the wall clock; 0 for none. Where threads are stopped, of the vCPUs of a guest of
+    /// KVM, too.
+    pub wall_hz: u32,
+    /// The longest stop of a thread for a wall-clock sample, ms: after a longer one no thread is stopped any more. Absent: no
+    /// thread is stopped at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_limit_ms: Option<u64>,
+    /// Duration for which scheduler events and system calls are traced at first, ms; 0 for none.
+    pub events_ms: u64,
+    /// Bytes copied of a stack with each sample.
+    pub stack: u32,
+    /// The unstripped build of the program, for its functions' names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symbols: Option<PathBuf>,
+}
+
+impl Default for ProfileSettings {
+    fn default() -> ProfileSettings {
+        ProfileSettings {
+            pid: None,
+            started: None,
+            name: None,
+            file: None,
+            time_ms: None,
+            hz: Self::HZ,
+            wall_hz: Self::WALL_HZ,
+            stop_limit_ms: None,
+            events_ms: Self::EVENTS_MS,
+            stack: Self::STACK,
+            symbols: None,
+        }
+    }
+}
+
+impl ProfileSettings {
+    /// Samples a second of each thread that runs.
+    pub const HZ: u32 = 99;
+    /// Wall-clock samples a second of every thread.
+    pub const WALL_HZ: u32 = 19;
+    /// Bytes copied of a stack.
+    pub const STACK: u32 = 12_288;
+    /// Duration for which scheduler events and system calls are traced at first, ms.
+    pub const EVENTS_MS: u64 = 1000;
+
+    /// Duration, at most.
+    pub fn time(&self) -> Option<Duration> {
+        self.time_ms.map(Duration::from_millis)
+    }
+
+    /// The longest stop of a thread; `None` where none is stopped.
+    pub fn stop_limit(&self) -> Option<Duration> {
+        self.stop_limit_ms
+            .filter(|_| self.wall_hz > 0)
+            .map(Duration::from_millis)
+    }
+
+    /// Duration for which scheduler events and system calls are traced.
+    pub fn events(&self) -> Duration {
+        Duration::from_millis(self.events_ms)
+    }
+
+    /// Returns true if a process that runs already, or a file, is profiled instead of a guest of the plan.
+    pub fn is_attached(&self) -> bool {
+        self.pid.is_some() || self.file.is_some()
+    }
+}
+
+/// Growth laws cannot be distinguished by fewer.
+pub(super) const MIN_STEPS: usize = 3;
+
+pub(super) const MAX_STEPS: usize = 64;
+
+/// A size that is varied, and its steps. As TOML:
+///
+/// ```toml
+/// [range]
+/// option = "disk.depth"
+/// steps = [1, 2, 4, 8, 16, 32]
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SizeRange {
+    /// `WORKLOAD.OPTION` of a workload of the plan, or one of the guest's sizes: `guest.cpus`, `guest.memory-mib`,
+    /// `guest.disks`, `guest.memory-regions`.
+    pub option: String,
+    /// The sizes, ascending; bytes where the option takes bytes.
+    pub steps: Vec<u64>,
+    /// Seconds for all rounds: the first has the sizes in ascending order and ends before one whose six rounds are likely
+    /// to exceed this, and no round after the sixth begins later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_s: Option<u32>,
+    /// True if a machine boots once a round and measures all sizes, in ascending order: differences from boot to boot
+    /// are then the same at each size. Only for options of a workload. Otherwise each size has a boot of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_boot: bool,
+    /// Sizes that the budget left out, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<u64>,
+}
+
+/// Owner of a range's option: the guest or a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grows<'a> {
+    /// A size of the guest.
+    Guest(GuestSize),
+    /// An option of a workload.
+    Workload(WorkloadName, &'a str),
+}
+
+/// Size of a guest that a range can vary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestSize {
+    /// Number of vCPUs.
+    Cpus,
+    /// MiB of memory.
+    Memory,
+    /// Virtio disks without I/O.
+    Disks,
+    /// Memory regions without use.
+    MemoryRegions,
+}
+
+impl GuestSize {
+    const NAMES: [(&'static str, GuestSize); 4] = [
+        ("guest.cpus", GuestSize::Cpus),
+        ("guest.memory-mib", GuestSize::Memory),
+        ("guest.disks", GuestSize::Disks),
+        ("guest.memory-regions", GuestSize::MemoryRegions),
+    ];
+
+    /// Returns true if the size can be set natively, too.
+    pub const fn is_hosts_too(self) -> bool {
+        matches!(self, GuestSize::Cpus | GuestSize::Memory)
+    }
+}
+
+impl SizeRange {
+    /// At most `count` whole sizes from `from` to `to`, each about the same factor above the one before.
+    pub fn geometric(option: &str, from: u64, to: u64, count: usize) -> SizeRange {
+        let (low, high) = (from as f64, to as f64);
+        // One more than allowed, so that the check refuses too many.
+        let last = count.min(MAX_STEPS + 1).saturating_sub(1).max(1);
+        let size = |i: usize| (low * (high / low).powf(i as f64 / last as f64)).round() as u64;
+        let mut steps: Vec<u64> = (0..last).map(size).chain([to]).collect();
+        steps.dedup();
+        SizeRange::of(option, steps)
+    }
+
+    /// Those sizes, without a budget.
+    pub fn of(option: &str, steps: Vec<u64>) -> SizeRange {
+        SizeRange {
+            option: option.to_owned(),
+            steps,
+            ..SizeRange::default()
+        }
+    }
+
+    /// Leaves out all but the first `count` sizes.
+    pub fn keep(&mut self, count: usize) {
+        let left_out = self.steps.split_off(count.min(self.steps.len()));
+        self.left_out.splice(0..0, left_out);
+    }
+
+    /// Returns the size that grows.
+    ///
+    /// # Errors
+    /// [`PlanError::Invalid`] if the option is neither an option of a workload's form nor one of the guest's sizes.
+    pub fn grows(&self) -> Result<Grows<'_>, PlanError> {
+        if let Some((_, size)) = GuestSize::NAMES
+            .iter()
+            .find(|(name, _)| *name == self.option)
+        {
+            return Ok(Grows::Guest(*size));
+        }
+        let known = self
+            .option
+            .split_once('.')
+            .and_then(|(w, option)| Some((w.parse().ok()?, option)));
+        known
+            .map(|(workload, option)| Grows::Workload(workload, option))
+            .ok_or_else(|| {
+                PlanError::Invalid(format!(
+                    "range.option '{}' cannot be varied: give WORKLOAD.OPTION, {}",
+                    self.option.escape_default(),
+                    GuestSize::NAMES.map(|(name, _)| name).join(", ")
+                ))
+            })
+    }
 }

@@ -1,6 +1,6 @@
 //! A variant: a configuration of the guest.
 
-use super::error::PlanError;
+use super::PlanError;
 use super::guest::Guest;
 use crate::{Machine, NetBackend, Setting, Share, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ impl Variant {
     /// # Errors
     /// [`PlanError::Invalid`] naming a method or an option that there is not.
     pub fn share(&self) -> Result<Option<Share>, PlanError> {
-        Share::of(&self.set)
+        Share::from_settings(&self.set)
     }
 
     /// The backend of the measured network card; `None` where that is left to the host.

@@ -168,6 +168,21 @@ pub struct Restored {
     pub source: &'static str,
 }
 
+impl Restored {
+    /// Effects with this published figure, without harm.
+    pub(super) const fn published(source: &'static str) -> Restored {
+        Restored { trap: "", source }
+    }
+
+    /// Effects of which no figure is published, with the harm that they do.
+    pub(super) const fn harmful(trap: &'static str) -> Restored {
+        Restored {
+            trap,
+            source: NO_FIGURE,
+        }
+    }
+}
+
 /// A value that is written in another way than the others of its setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialValue {
@@ -194,10 +209,7 @@ pub(super) const OTHER: Setting = Setting {
     read_back: "qom-get of the device's NAME",
     undo: "leave NAME= out",
     libvirt: Libvirt::QemuArgument,
-    restored: Restored {
-        trap: "",
-        source: NO_FIGURE,
-    },
+    restored: Restored::published(NO_FIGURE),
     values: &[],
 };
 

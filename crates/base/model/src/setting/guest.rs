@@ -37,7 +37,7 @@ const fn property(key: &'static str, source: &'static str) -> Setting {
         ),
     };
     Setting {
-        restored: Restored { trap: "", source },
+        restored: Restored::published(source),
         ..guest(key, Unset::LeftOut, line, libvirt)
     }
 }
@@ -61,7 +61,7 @@ const fn kernel_argument(key: &'static str, line: &'static str, source: &'static
         read_back: "/proc/cmdline in the guest",
         undo: "take LINE from the guest kernel's command line",
         libvirt: Libvirt::Element("`<cmdline>` where it has `<kernel>`; else in the guest"),
-        restored: Restored { trap: "", source },
+        restored: Restored::published(source),
         ..OTHER
     }
 }
@@ -79,7 +79,7 @@ const fn share(
         place: SettingPlace::Instruction,
         cost,
         line,
-        restored: Restored { trap: "", source },
+        restored: Restored::published(source),
         ..OTHER
     }
 }
@@ -128,10 +128,7 @@ pub(super) const TABLE: &[Setting] = &[
         Libvirt::Element("`<memory unit='MiB'>VALUE</memory>`"),
     ),
     Setting {
-        restored: Restored {
-            trap: "",
-            source: MANY_DEVICES,
-        },
+        restored: Restored::published(MANY_DEVICES),
         ..guest(
             "disks",
             Unset::LeftOut,
@@ -140,10 +137,7 @@ pub(super) const TABLE: &[Setting] = &[
         )
     },
     Setting {
-        restored: Restored {
-            trap: "",
-            source: MANY_DEVICES,
-        },
+        restored: Restored::published(MANY_DEVICES),
         ..guest(
             "memory-regions",
             Unset::LeftOut,

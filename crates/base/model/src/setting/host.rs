@@ -23,7 +23,7 @@ const fn file(key: &'static str, path: &'static str, by: SetBy) -> Setting {
 /// A setting that a comparison varies, with the published figure of changing it.
 const fn compared(key: &'static str, path: &'static str, source: &'static str) -> Setting {
     Setting {
-        restored: Restored { trap: "", source },
+        restored: Restored::published(source),
         ..file(key, path, SetBy::Comparison)
     }
 }
@@ -31,10 +31,7 @@ const fn compared(key: &'static str, path: &'static str, source: &'static str) -
 pub(super) const TABLE: &[Setting] = &[
     Setting {
         usual: "200000",
-        restored: Restored {
-            trap: "",
-            source: "Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster",
-        },
+        restored: Restored::published("Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster"),
         ..file(
             "host.halt-poll-ns",
             "/sys/module/kvm/parameters/halt_poll_ns",

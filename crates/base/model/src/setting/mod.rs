@@ -1,22 +1,22 @@
 //! Settings of a VM, its guest and its host, with an entry for each. Comparisons, `vmtax tune`, the settings that it
 //! hands over, a VM's twin, live changes and the remedies of rules read it.
 
-mod disk;
+mod device;
 mod entry;
 mod guest;
 mod host;
-mod network;
 mod remedy;
 
 pub use entry::{
     FileValues, Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart,
     SettingPlace, SpecialValue, Unset,
 };
+pub use remedy::Remedy;
 
 use entry::{OTHER, is_same};
 
 /// The entries, by what they are of. Of several that fit a key the longest is its own.
-const TABLES: [&[Setting]; 4] = [disk::TABLE, network::TABLE, guest::TABLE, host::TABLE];
+const TABLES: [&[Setting]; 3] = [device::TABLE, guest::TABLE, host::TABLE];
 
 impl Setting {
     /// Returns the entry for a variant's key: its own, that of its family, else that of every device's property.

@@ -1,0 +1,186 @@
+//! Findings of `tune`: on a running VM, and on a guest that it booted.
+
+use crate::Comparison;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use vmtax_model::{Candidate, GuestCandidate, Metric, NotTried, TwinOf, Variant, VmFacts};
+
+/// Decision on a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TuneVerdict {
+    /// It helped, and again when it was measured again.
+    #[strum(serialize = "keep")]
+    Keep,
+    /// It does not help, or harms.
+    #[strum(serialize = "reject")]
+    Reject,
+    /// No decision was reached.
+    #[strum(serialize = "inconclusive")]
+    Inconclusive,
+    /// It could not be set.
+    #[strum(serialize = "refused")]
+    Refused,
+    /// Nothing was measured.
+    #[strum(serialize = "not measured")]
+    NotMeasured,
+}
+
+/// A candidate with what the measurements say of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TuneRow {
+    /// Change that was tried.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// Decision on the change.
+    pub verdict: TuneVerdict,
+    /// Why, where the measurements do not say.
+    pub why: Option<String>,
+    /// With the change against without, alone or on top of what had helped by then; null where it was not measured.
+    pub screening: Option<Comparison>,
+    /// Comparison measured again, together with the others that helped; null where that was not measured.
+    pub confirmation: Option<Comparison>,
+}
+
+/// A figure of the VM without the changes that are kept, and with them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BeforeAfter {
+    /// Name of the figure.
+    pub name: String,
+    /// The unit: `ns`, `fraction`, `per second`, `bytes per second`, or empty.
+    pub unit: String,
+    /// Median of the measurements without.
+    pub before: f64,
+    /// Median of those with.
+    pub after: f64,
+    /// With against without, as costs; null where it is zero somewhere.
+    pub comparison: Option<Comparison>,
+}
+
+/// The findings of `tune`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TuneFindings {
+    /// VM that was tuned.
+    pub vm: VmFacts,
+    /// True if settings were changed.
+    pub applied: bool,
+    /// The figure that counts in the total.
+    pub metric: String,
+    /// All that are kept against none, by measurements of their own; null where nothing is kept.
+    pub total: Option<Comparison>,
+    /// Figures of the VM without and with the kept changes.
+    pub moved: Vec<BeforeAfter>,
+    /// Candidates with their decisions.
+    pub candidates: Vec<TuneRow>,
+    /// True if the kept changes are still on.
+    pub is_on: bool,
+    /// Remedies that were not tried.
+    pub not_tried: Vec<NotTried>,
+    /// Why it ended before all was decided.
+    pub ended: Option<String>,
+    /// Duration of the measurements, s.
+    pub seconds: f64,
+}
+
+/// A candidate with what the measurements say of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestTuneRow {
+    /// Candidate that the row is about.
+    #[serde(flatten)]
+    pub candidate: GuestCandidate,
+    /// Result for the candidate.
+    pub verdict: TuneVerdict,
+    /// Why, where the measurements do not say.
+    pub why: Option<String>,
+    /// The changes beside which it was screened last: `cache=writeback + aio=io_uring`; null for the baseline alone.
+    pub beside: Option<String>,
+    /// With it against without, beside these; null where it was not measured.
+    pub screening: Option<Comparison>,
+    /// With it against without, beside all others that were confirmed with it; null where that was not measured.
+    pub confirmation: Option<Comparison>,
+}
+
+/// Second screening of candidates beside all that helped, which may have masked them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecondScreening {
+    /// All that helped: `cache=writeback + aio=io_uring`.
+    pub beside: String,
+    /// The names of what was screened.
+    pub candidates: Vec<String>,
+    /// Names of the candidates that are kept.
+    pub kept: Vec<String>,
+    /// Number of boots of the second screening.
+    pub boots: u32,
+}
+
+/// The findings of `tune` on a guest that it booted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestTuneFindings {
+    /// The figure that decides.
+    pub metric: Metric,
+    /// All that is kept against the baseline, by the rounds of the confirmation alone; null where nothing is kept.
+    pub total: Option<Comparison>,
+    /// The metric's median with the baseline in these rounds.
+    pub before: Option<f64>,
+    /// The metric's median with all that is kept, in these rounds.
+    pub after: Option<f64>,
+    /// Other figures of these rounds.
+    pub guards: Vec<BeforeAfter>,
+    /// Candidates with their results.
+    pub candidates: Vec<GuestTuneRow>,
+    /// Second screening; null where there was none.
+    pub second_screening: Option<SecondScreening>,
+    /// The baseline's settings.
+    pub baseline: BTreeMap<String, String>,
+    /// The settings with all that is kept.
+    pub tuned: BTreeMap<String, String>,
+    /// Where nothing is kept: what a candidate may save at most, a part of the time, by the widest interval of those that were
+    /// measured until they had one.
+    pub at_most: Option<f64>,
+    /// Remedies that were not tried.
+    pub not_tried: Vec<NotTried>,
+    /// Differences between the fio job that the workload is from and the workload here, a line each.
+    pub job_notes: Vec<String>,
+    /// Whose twin it was measured on; null for a guest of vmtax's own.
+    pub like: Option<TwinOf>,
+    /// Why it ended before all was decided.
+    pub ended: Option<String>,
+    /// Rounds in all.
+    pub rounds: u32,
+    /// Boots in all.
+    pub boots: u32,
+    /// Duration of the tuning, s.
+    pub seconds: f64,
+}
+
+impl GuestTuneFindings {
+    /// The settings that differ between the baseline and what is kept: name, before, after; a side is `None` where it has none.
+    pub fn changed(&self) -> Vec<(&str, Option<&str>, Option<&str>)> {
+        let (before, after) = (&self.baseline, &self.tuned);
+        let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let sides = keys.into_iter().map(|key| {
+            (
+                key.as_str(),
+                before.get(key).map(String::as_str),
+                after.get(key).map(String::as_str),
+            )
+        });
+        sides.filter(|(_, before, after)| before != after).collect()
+    }
+
+    /// Returns true if a setting is of the measured disk; where the workload is of the network, a device's setting is
+    /// its card's.
+    pub fn is_of_disk(&self, key: &str) -> bool {
+        !self.metric.workload().needs_network() && Variant::is_of_disk(key)
+    }
+
+    /// Returns true if a setting of the measured disk is among the changed ones.
+    pub fn changes_disk(&self) -> bool {
+        self.changed().iter().any(|(key, ..)| self.is_of_disk(key))
+    }
+
+    /// Returns true if a setting that is not of the measured disk is among the changed ones.
+    pub fn changes_guest(&self) -> bool {
+        self.changed().iter().any(|(key, ..)| !self.is_of_disk(key))
+    }
+}
