@@ -1,7 +1,8 @@
 //! Avoidable costs in guest kernels, as evidence for claims.
 
 use crate::reproduce::{Check, Evidence, Tested};
-use vmtax_model::{AntipatternFindings, AntipatternRow, ClaimUnit, HostFacts};
+use vmtax_findings::{AntipatternFindings, AntipatternRow, ClaimUnit};
+use vmtax_model::HostFacts;
 
 impl Evidence for AntipatternFindings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {

@@ -4,9 +4,9 @@ use crate::registry::analyze;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Instant;
+use vmtax_findings::{ClaimRow, ClaimVerdict};
 use vmtax_model::{
-    ClaimRow, ClaimVerdict, FEWEST_ROUNDS, GuestTuneStep, Plan, TrialRecord, TuneRecord, TuneSpec,
-    TuneStep,
+    FEWEST_ROUNDS, GuestTuneStep, Plan, TrialRecord, TuneRecord, TuneSpec, TuneStep,
 };
 use vmtax_report::compare::{duration, estimated};
 use vmtax_runner::{AfterRound, Decide};

@@ -10,9 +10,10 @@ use clap::Args;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use vmtax_findings::{CommandLayers, ExecFindings};
 use vmtax_model::{
-    CommandLayers, CommandSpec, ExecFindings, FEWEST_ROUNDS, Forward, HostFacts, MetricPattern,
-    Net, Plan, Study, WorkloadName, WorkloadSpec,
+    CommandSpec, FEWEST_ROUNDS, Forward, HostFacts, MetricPattern, Net, Plan, Study, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};

@@ -6,7 +6,8 @@ use crate::options::{
 };
 use crate::reproduce::Evidence;
 use clap::Args;
-use vmtax_model::{ExitFindings, HostFacts, Plan, Study, VmExits};
+use vmtax_findings::{ExitFindings, VmExits};
+use vmtax_model::{HostFacts, Plan, Study};
 use vmtax_recording::Recording;
 use vmtax_report as page;
 use vmtax_workload::CheckedPlan;

@@ -3,9 +3,9 @@
 use crate::analysis::StudyError;
 use crate::reproduce::Evidence;
 use std::path::PathBuf;
+use vmtax_findings::ImportFindings;
 use vmtax_model::{
-    ImportFacts, ImportFindings, ImportedFiles, JoinedClock, Plan, PlanError, Study, TraceSide,
-    files,
+    ImportFacts, ImportedFiles, JoinedClock, Plan, PlanError, Study, TraceSide, files,
 };
 use vmtax_recording::Recording;
 

@@ -7,11 +7,13 @@ use crate::options::{
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
+use vmtax_findings::{
+    ClaimUnit, ClaimVerdict, Estimate, LayerColumn, LayerFindings, Verdict, VmLayers,
+};
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, DeviceClass, Estimate, FEWEST_ROUNDS, HostFacts, Interval, Layer,
-    LayerColumn, LayerFindings, Machine, Missing, ObservedVm, Plan, Probes, Study, Verdict,
-    VmLayers, WorkloadSpec,
+    DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, Layer, Machine, Missing, ObservedVm, Plan,
+    Probes, Study, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;

@@ -7,9 +7,8 @@ use crate::options::{
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
-use vmtax_model::{
-    ClaimUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName,
-};
+use vmtax_findings::{ClaimUnit, Findings, MachineColumn};
+use vmtax_model::{HostFacts, Machine, Metric, Needs, Plan, WorkloadName};
 use vmtax_recording::Recording;
 use vmtax_report as page;
 use vmtax_workload::{CheckedPlan, Preset};

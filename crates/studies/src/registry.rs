@@ -6,7 +6,8 @@ use crate::exec::Exec;
 use crate::profile::Profile;
 use crate::{diagnose, exits, import, layers, overhead, reproduce, tune, tune_guest};
 use std::collections::BTreeSet;
-use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings, Study};
+use vmtax_findings::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings};
+use vmtax_model::Study;
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 

@@ -8,10 +8,10 @@ use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::paired;
-use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, FEWEST_ROUNDS, Grows, Growth, GrowthFindings, HostFacts,
-    Law, Metric, NoLaw, Plan, SizeRange, StepCost, Study, parse_size,
+use vmtax_findings::{
+    ClaimUnit, ClaimVerdict, Estimate, Growth, GrowthFindings, Law, NoLaw, StepCost,
 };
+use vmtax_model::{FEWEST_ROUNDS, Grows, HostFacts, Metric, Plan, SizeRange, Study, parse_size};
 use vmtax_workload::{CheckedPlan, Preset};
 
 /// Of a range whose ends are no power of two apart.

@@ -5,9 +5,10 @@ use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, w
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::path::PathBuf;
+use vmtax_findings::{ClaimUnit, ClaimVerdict, ShareColumn, ShareFindings};
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, FEWEST_ROUNDS, HostFacts, Machine, Missing, Plan, Share, ShareColumn,
-    ShareFindings, Study, Tree, Variant, WorkloadName, WorkloadSpec,
+    FEWEST_ROUNDS, HostFacts, Machine, Missing, Plan, Share, Study, Tree, Variant, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_vm::MachineError;
 use vmtax_workload::CheckedPlan;

@@ -13,9 +13,10 @@ use crate::tune_guest::{GuestTuneOptions, Measuring};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use vmtax_findings::{TuneFindings, VmDiagnosis};
 use vmtax_model::{
     Candidate, ChangeCost, HostFacts, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
-    Study, TuneFindings, TuneMetric, TuneRecord, TuneSpec, VmDiagnosis, files,
+    Study, TuneMetric, TuneRecord, TuneSpec, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;

@@ -1,6 +1,7 @@
 //! Thresholds that a person wrote for a check: thresholds within their bounds, or an error.
 
-use vmtax_model::{Metric, Thresholds};
+use vmtax_findings::Thresholds;
+use vmtax_model::Metric;
 
 pub fn run(bytes: &[u8]) {
     let text = &String::from_utf8_lossy(bytes);

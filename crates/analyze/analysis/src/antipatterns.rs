@@ -3,10 +3,10 @@
 use crate::estimate::{estimate, median_of, paired};
 use crate::trials::add_warnings;
 use std::collections::BTreeMap;
-use vmtax_model::{
-    Antipattern, AntipatternFindings, AntipatternForm, AntipatternRow, Estimate, HostFacts,
-    KvmClass, Machine, MachineAntipatterns, Plan, TrialRecord, TrialResult,
+use vmtax_findings::{
+    AntipatternFindings, AntipatternForm, AntipatternRow, Estimate, MachineAntipatterns,
 };
+use vmtax_model::{Antipattern, HostFacts, KvmClass, Machine, Plan, TrialRecord, TrialResult};
 
 const METHOD: &str = "Timed by rdtsc in the micro-guest: a round's figure is the median interval divided by its number of \
                       operations. Each ratio is of figures of one round, then the median over rounds (paired). Exits: KVM's \
@@ -17,7 +17,7 @@ pub fn antipatterns(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> An
     let mut warnings = Vec::new();
     add_warnings(&mut warnings, trials);
     AntipatternFindings {
-        schema: vmtax_model::REPORT_SCHEMA,
+        schema: vmtax_findings::REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         method: METHOD.to_owned(),
         machines: plan

@@ -4,7 +4,8 @@
 use crate::estimate::median_interval;
 use crate::estimate::{median, overhead};
 use std::collections::BTreeMap;
-use vmtax_model::{Better, Verdict};
+use vmtax_findings::Verdict;
+use vmtax_model::Better;
 
 /// Positive noise factors. The ratio of a round's two has the median 1 exactly, whatever the kind.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,10 @@
 //! Why a running VM is slow: what each observer found, as one list of causes.
 
 use crate::rates;
-use vmtax_model::{
-    Advice, GuestExits, HostFacts, Missing, ProfileFindings, StateFindings, VmDiagnosis, VmLayers,
-    VmRates, VmSamples,
+use vmtax_findings::{
+    Advice, GuestExits, ProfileFindings, StateFindings, VmDiagnosis, VmLayers, VmRates,
 };
+use vmtax_model::{HostFacts, Missing, VmSamples};
 use vmtax_rules::Evidence;
 
 /// Waits for a host CPU while other observers ran, which take CPU time themselves: the counters know better.
@@ -109,9 +109,8 @@ mod tests {
     use super::*;
     use crate::rates::tests::facts;
     use std::collections::BTreeMap;
-    use vmtax_model::{
-        DevicesFrom, ExitCount, ExitReason, KvmClass, Role, ThreadCounters, VmCounters, testing,
-    };
+    use vmtax_findings::{DevicesFrom, ExitCount, ExitReason};
+    use vmtax_model::{KvmClass, Role, ThreadCounters, VmCounters, testing};
 
     fn samples(cpu_ns: u64, wait_ns: u64) -> VmSamples {
         let counters_at = |at_ns, cpu_ns, wait_ns| VmCounters {

@@ -6,7 +6,8 @@
 //! Statistics*, 3rd edition, section 7.1.
 
 use std::collections::BTreeMap;
-use vmtax_model::{Better, Comparison, Estimate, Interval, LatencySummary, Spread, Verdict};
+use vmtax_findings::{Comparison, Estimate, Spread, Verdict};
+use vmtax_model::{Better, Interval, LatencySummary};
 
 const WANTED: f64 = 0.95;
 

@@ -4,10 +4,8 @@ use crate::estimate::{overhead, spread};
 use crate::findings;
 use crate::trials::each_once;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{
-    Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan,
-    Printed, PrintedRow, Statuses, TrialRecord,
-};
+use vmtax_findings::{Breakdown, ExecFindings, MachineColumn, Part, PartRow, PrintedRow, Statuses};
+use vmtax_model::{HostFacts, Machine, Metric, Plan, Printed, TrialRecord};
 use vmtax_rules::Evidence;
 
 /// Analyzes the trials of a plan's command.

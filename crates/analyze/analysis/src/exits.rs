@@ -1,10 +1,12 @@
 //! Costs of a VM exit of each kind: all rounds' exits of a kind as one distribution.
 
 use crate::trials::each_once;
+use vmtax_findings::{
+    ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, MachineExits,
+    NO_DEVICE, Summary,
+};
 use vmtax_model::{
-    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, HostFacts,
-    INTERRUPT_CONTROLLER, KERNEL_MODE, KvmClass, Latency, Machine, MachineExits, NO_DEVICE, Plan,
-    Summary, TrialRecord,
+    Accelerator, HostFacts, KERNEL_MODE, KvmClass, Latency, Machine, Plan, TrialRecord,
 };
 
 const METHOD: &str = "rdtsc before and after each exit, by the micro-guest; exits of a kind are pooled over all rounds. Each row \
@@ -24,7 +26,7 @@ pub fn exits(
     started: &str,
 ) -> ExitFindings {
     ExitFindings {
-        schema: vmtax_model::REPORT_SCHEMA,
+        schema: vmtax_findings::REPORT_SCHEMA,
         vmtax: vmtax.to_owned(),
         command: command.to_vec(),
         started: started.to_owned(),

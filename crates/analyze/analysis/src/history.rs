@@ -12,10 +12,10 @@ mod simulated;
 use crate::estimate::median_of;
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{
-    Better, Change, FactChange, HistoryFindings, Metric, PastFigure, REPORT_SCHEMA, SeriesFindings,
-    SeriesKey,
+use vmtax_findings::{
+    Change, FactChange, HistoryFindings, PastFigure, REPORT_SCHEMA, SeriesFindings, SeriesKey,
 };
+use vmtax_model::{Better, Metric};
 
 /// With fewer runs no split is rarer than one in twenty by chance.
 pub const FEWEST_RUNS: usize = 8;
@@ -245,7 +245,8 @@ fn ranks(values: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Estimate, Machine, PastRun};
+    use vmtax_findings::{Estimate, PastRun};
+    use vmtax_model::Machine;
 
     fn key(host: &str) -> SeriesKey {
         SeriesKey {

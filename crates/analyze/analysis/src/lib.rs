@@ -38,10 +38,8 @@ pub use tune_guest::{next_guest_step, tune_guest};
 
 use estimate::{overhead, spread};
 use trials::{Trials, warnings};
-use vmtax_model::{
-    FEWEST_ROUNDS, Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan,
-    REPORT_SCHEMA, TrialRecord,
-};
+use vmtax_findings::{Findings, MachineColumn, OverheadRow, REPORT_SCHEMA};
+use vmtax_model::{FEWEST_ROUNDS, HostFacts, Latency, Machine, Metric, Plan, TrialRecord};
 use vmtax_rules::Evidence;
 
 /// Analyzes the trials of a plan: the overhead of each machine. Trials that the plan does not contain are ignored.

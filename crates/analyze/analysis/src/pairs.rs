@@ -3,7 +3,8 @@
 use crate::compare::{InterimAnalyses, decide};
 use crate::estimate::median_of;
 use std::sync::LazyLock;
-use vmtax_model::{BeforeAfter, Comparison, Interval};
+use vmtax_findings::{BeforeAfter, Comparison};
+use vmtax_model::Interval;
 
 /// Pairs at most for one question: after 8, 11 and 15 of them it is analysed.
 pub(crate) const MAX_PAIRS: u32 = 15;

@@ -4,11 +4,14 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
+use vmtax_findings::{
+    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates,
+    MemoryRates, NicRates, ThreadRates, VmRates,
+};
 use vmtax_model::{
-    AbilityName, BlockDevice, BlockedThread, CgroupCounters, DaemonCounters, DaemonRates,
-    DeviceRates, DiskCounters, DiskRates, ExitRates, GuestCounters, GuestDiskCounters,
-    GuestDiskRates, GuestRates, IoRates, KvmCounters, LatencyHistogram, MemoryRates, NicCounters,
-    NicRates, RequestCounters, Role, ThreadCounters, ThreadRates, VmCounters, VmFacts, VmRates,
+    AbilityName, BlockDevice, BlockedThread, CgroupCounters, DaemonCounters, DiskCounters,
+    GuestCounters, GuestDiskCounters, KvmCounters, LatencyHistogram, NicCounters, RequestCounters,
+    Role, ThreadCounters, VmCounters, VmFacts,
 };
 use vmtax_rules::Evidence;
 

@@ -3,10 +3,10 @@
 use crate::estimate::{estimate, median_of, overhead, spread};
 use crate::trials::{self, add_warning, add_warnings};
 use std::collections::{BTreeMap, BTreeSet};
+use vmtax_findings::{REPORT_SCHEMA, ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 use vmtax_model::{
-    Better, Column, CpuSeconds, FEWEST_ROUNDS, Machine, Metric, Plan, Probes, REPORT_SCHEMA,
-    ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore, TrialRecord, TrialResult, Warning,
-    WorkloadName,
+    Better, Column, CpuSeconds, FEWEST_ROUNDS, Machine, Metric, Plan, Probes, TrialRecord,
+    TrialResult, Warning, WorkloadName,
 };
 use vmtax_rules::Evidence;
 

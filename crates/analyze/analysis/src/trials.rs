@@ -1,9 +1,10 @@
 //! The trials that were done, found by machine, workload and round, and warnings about conditions that weaken their figures.
 
 use std::collections::BTreeMap;
+use vmtax_findings::{OverheadRow, Verdict};
 use vmtax_model::{
-    FEWEST_ROUNDS, HostFacts, KernelIdentity, Latency, Machine, Metric, OverheadRow, Plan,
-    TimerSource, TrialRecord, TrialResult, Verdict, Warning, WorkloadName, parse_size,
+    FEWEST_ROUNDS, HostFacts, KernelIdentity, Latency, Machine, Metric, Plan, TimerSource,
+    TrialRecord, TrialResult, Warning, WorkloadName, parse_size,
 };
 
 /// A metric by round. A value that is no measurement (negative, infinite, NaN) counts as missing.

@@ -1,7 +1,8 @@
 //! A joined request, as exports write it.
 
 use std::num::NonZeroU64;
-use vmtax_model::{Checkpoint, RequestKind, State};
+use vmtax_findings::{RequestKind, State};
+use vmtax_model::Checkpoint;
 
 /// Who works for a request, or is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use vmtax_findings::State;
 use vmtax_layers::{JoinedTrial, LayersError, VmTrial, join, join_vm};
 use vmtax_model::{
-    Checkpoint, Machine, ObservedGuest, Probes, Series, State, TraceFacts, TrialRecord,
-    WorkloadName, WorkloadSpec,
+    Checkpoint, Machine, ObservedGuest, Probes, Series, TraceFacts, TrialRecord, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_trace::{Entry, Folder};
 

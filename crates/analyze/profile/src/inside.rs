@@ -4,10 +4,9 @@
 use crate::summary::{functions, share, threads};
 use std::collections::HashMap;
 use vmtax_clock::{ClockError, ClockMap, Evidence, GuestTicks};
+use vmtax_findings::{GuestCall, GuestFindings, JoinFindings};
 use vmtax_model::samples::{CodeOrigin, Function, GuestProfile, Profile, Sample};
-use vmtax_model::{
-    CallCounts, ClockReading, GuestCall, GuestFindings, InsideFacts, JoinFindings, QemuThread, Role,
-};
+use vmtax_model::{CallCounts, ClockReading, InsideFacts, QemuThread, Role};
 use vmtax_trace::system_call_name;
 
 /// Reads a guest's data, which is not trusted: every number in it has to make sense.

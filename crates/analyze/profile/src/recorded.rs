@@ -10,14 +10,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use vmtax_findings::{GuestExits, GuestFindings, ProfileFindings, StateFindings, VmExits, WaitFor};
 use vmtax_model::samples::{
     CodeSamples, CpuUses, ExitCounts, GuestProfile, OnCpu, Profile, ProfileFacts, ScheduleFacts,
     WallClock,
 };
-use vmtax_model::{
-    CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource,
-    RunState, StateFindings, VmExits, VmFacts, WaitFor, files,
-};
+use vmtax_model::{CallCounts, InsideFacts, Missing, RoleSource, RunState, VmFacts, files};
 
 /// Largest file that is read, bytes; vmtax writes far smaller ones.
 const MAX_FILE: u64 = 1 << 30;

@@ -4,11 +4,12 @@
 use crate::waits::by_call;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::samples::{CpuUse, CpuUses, ThreadCpuUse};
-use vmtax_model::{
-    BlockedOn, CpuContention, QemuThread, Role, ScheduleFindings, StateFindings, StateSource,
-    StateWait, ThreadSchedule, ThreadStates, ThreadWaits, VmFacts, WaitFor, WallFindings, cpu_list,
+use vmtax_findings::{
+    BlockedOn, CpuContention, ScheduleFindings, StateFindings, StateSource, StateWait,
+    ThreadSchedule, ThreadStates, ThreadWaits, WaitFor, WallFindings,
 };
+use vmtax_model::samples::{CpuUse, CpuUses, ThreadCpuUse};
+use vmtax_model::{QemuThread, Role, VmFacts, cpu_list};
 use vmtax_rules::Evidence;
 
 /// Samples by the wall clock.
@@ -195,7 +196,7 @@ fn per_million(fraction: f64) -> u64 {
 }
 
 fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
-    let wait = |wait: &vmtax_model::WaitShare| StateWait {
+    let wait = |wait: &vmtax_findings::WaitShare| StateWait {
         reason: of_role(wait.reason, &wait.call, role.as_ref()),
         call: wait.call.clone(),
         below: wait.below.clone(),
@@ -402,8 +403,9 @@ fn threads(before: &CpuUse, after: &CpuUse, ns: f64) -> Vec<Thread> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::RunQueueCause::{self, OtherLoad, OwnThreads, Quota};
-    use vmtax_model::{SampleShare, ThreadGroup, WaitShare};
+    use vmtax_findings::RunQueueCause::{self, OtherLoad, OwnThreads, Quota};
+    use vmtax_findings::{SampleShare, WaitShare};
+    use vmtax_model::ThreadGroup;
 
     fn vm() -> VmFacts {
         let folder = "/sys/fs/cgroup/machine.slice/vm.scope/libvirt/vcpu0".into();
@@ -461,7 +463,7 @@ mod tests {
         WallFindings {
             moments: 10,
             samples: 20,
-            pauses: vmtax_model::Pauses {
+            pauses: vmtax_findings::Pauses {
                 count: 0,
                 unstopped: 0,
                 p50_ns: 0.0,

@@ -3,11 +3,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use vmtax_model::samples::{CodeOrigin, OnCpu, Profile, Sample};
-use vmtax_model::{
+use vmtax_findings::{
     FunctionChange, FunctionShare, ProfileChanges, ProfileFindings, SampleShare, TcgPart, TcgShare,
     ThreadShare, UnnamedFile,
 };
+use vmtax_model::samples::{CodeOrigin, OnCpu, Profile, Sample};
 
 /// Half of the two-sided 95 % of a normal distribution, standard deviations.
 const Z: f64 = 1.96;

@@ -3,8 +3,8 @@
 use crate::summary::share;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use vmtax_findings::{Pauses, SampleShare, ThreadWaits, WaitFor, WaitShare, WallFindings};
 use vmtax_model::samples::{CodeOrigin, Profile, Thread, WallClock};
-use vmtax_model::{Pauses, SampleShare, ThreadWaits, WaitFor, WaitShare, WallFindings};
 
 /// Functions that take a lock: a thread that waits below one waits for a lock; in the order in which a stack is read,
 /// innermost first.

@@ -1,11 +1,14 @@
 //! Evidence that rules evaluate.
 
 use std::collections::BTreeMap;
+use vmtax_findings::{
+    Breakdown, Comparison, CpuContention, Difference, Findings, LayerColumn, ProfileFindings, Row,
+    SampleShare, ShareFindings, ThreadStates, VmRates,
+};
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    Breakdown, Check, Checkpoint, Comparison, CpuContention, Difference, ExitReport, Findings,
-    FioJob, HostFacts, LayerColumn, Machine, Metric, Plan, ProfileFindings, Role, Row, SampleShare,
-    ShareFindings, ThreadStates, VmConfiguration, VmFacts, VmRates, Warning,
+    Check, Checkpoint, ExitReport, FioJob, HostFacts, Machine, Metric, Plan, Role, VmConfiguration,
+    VmFacts, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -217,7 +220,7 @@ impl<'a> Evidence<'a> {
 
     /// The machine and variant that the report's answer is about.
     pub(crate) fn main_column(&self) -> Option<&'a LayerColumn> {
-        vmtax_model::main_column(self.columns).filter(|column| column.matched.joined > 0)
+        vmtax_findings::main_column(self.columns).filter(|column| column.matched.joined > 0)
     }
 
     /// Returns [`Evidence::main_column`] if it is of a disk, for rules about disks only.

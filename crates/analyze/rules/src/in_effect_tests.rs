@@ -2,10 +2,11 @@ use super::*;
 use crate::rule::Rule;
 use crate::{Exits, Finding, rules, test_evidence};
 use std::collections::BTreeMap;
+use vmtax_findings::{MemoryRates, VmRates};
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    GuestDiskSettings, HostQueue, IothreadSettings, MemoryRates, Qcow2Settings, RunState, VmFacts,
-    VmNic, VmRates, VmSettings,
+    GuestDiskSettings, HostQueue, IothreadSettings, Qcow2Settings, RunState, VmFacts, VmNic,
+    VmSettings,
 };
 
 /// Findings of these rules are proof that no remedy of theirs is in effect: each is an exit, a stop or a reading that the setting

@@ -16,7 +16,8 @@ pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
 
 use rules::{asked, costs, is_about_hang, pasted, settings_to_check};
-use vmtax_model::{Advice, HostFacts, Warning};
+use vmtax_findings::Advice;
+use vmtax_model::{HostFacts, Warning};
 
 /// More than this nobody reads at once.
 const MAX_ADVICE: usize = 5;

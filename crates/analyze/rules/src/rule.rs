@@ -4,9 +4,10 @@
 use crate::in_effect::{VmPart, is_to_do};
 use crate::{Evidence, Exits};
 use serde_json::{Value, json};
+use vmtax_findings::{Advice, VmRates};
 use vmtax_model::{
-    Advice, ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue,
-    VmRates, shell_line,
+    ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue,
+    shell_line,
 };
 
 /// A known cost.

@@ -2,12 +2,14 @@
 
 use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
+use vmtax_findings::{
+    Advice, ClockFinding, Comparison, Estimate, Findings, HeatMap, LayerColumn, MachineColumn,
+    Matched, OverheadRow, Row, State, Summary, Verdict,
+};
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
-    Advice, Check, Checkpoint, ClockFinding, Comparison, Estimate, Findings, HeatMap, HostFacts,
-    Interval, KernelIdentity, KvmClass, Layer, LayerColumn, Machine, MachineColumn, Matched,
-    Metric, OverheadRow, Plan, Readiness, Remedy, Row, SCHEMA, State, Summary, Verdict,
-    WorkloadSpec, testing,
+    Check, Checkpoint, HostFacts, Interval, KernelIdentity, KvmClass, Layer, Machine, Metric, Plan,
+    Readiness, Remedy, SCHEMA, WorkloadSpec, testing,
 };
 
 /// Returns the advice of one rule.

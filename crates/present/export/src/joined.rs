@@ -1,8 +1,9 @@
 //! The requests of a recording's observed trials, one trial at a time: all of a long recording would not fit into memory.
 
 use crate::{ExportError, Run};
+use vmtax_findings::State;
 use vmtax_layers::{JoinedRequest, JoinedTrial, VmTrial, Who};
-use vmtax_model::{Checkpoint, Machine, State, Study, TrialRecord, files};
+use vmtax_model::{Checkpoint, Machine, Study, TrialRecord, files};
 use vmtax_recording::Recording;
 
 /// A trial's joined requests, with what tells the trial from others.
@@ -232,8 +233,9 @@ pub(crate) mod specimen {
     //! Trials to write in tests.
 
     use super::{Record, Sheet, Slice};
+    use vmtax_findings::State;
     use vmtax_layers::Who;
-    use vmtax_model::{Checkpoint, Machine, State};
+    use vmtax_model::{Checkpoint, Machine};
 
     /// From each checkpoint to the next: which state, who, how long in ns; the first stretch begins 500 ns into the operation.
     const WAY: &[(Checkpoint, State, Who, u64)] = {

@@ -5,8 +5,9 @@ use crate::table::{Cell, Column, Table, text};
 use crate::{ExportError, Trial};
 use parquet::data_type::ByteArray;
 use std::io::Write;
+use vmtax_findings::State;
 use vmtax_layers::Who;
-use vmtax_model::{Checkpoint, State};
+use vmtax_model::Checkpoint;
 
 /// A checkpoint's name in files.
 fn name(checkpoint: Checkpoint) -> String {

@@ -6,8 +6,9 @@ use crate::{ExportError, Trial};
 use prost::Message;
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
+use vmtax_findings::State;
 use vmtax_layers::{JoinedRequest, Who};
-use vmtax_model::{Layer, State};
+use vmtax_model::Layer;
 
 /// Everything is one sequence of packets.
 const SEQUENCE: u32 = 1;

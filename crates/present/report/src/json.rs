@@ -14,7 +14,7 @@ pub fn json(recording: &Recording, findings: &impl Serialize) -> Result<String, 
     let trials = recording.trials.iter().map(trial);
     let trials = trials.collect::<Result<Vec<Value>, _>>()?;
     plain_json(&json!({
-        "schema": vmtax_model::REPORT_SCHEMA,
+        "schema": vmtax_findings::REPORT_SCHEMA,
         "folder": recording.folder.to_string_lossy(),
         "manifest": serde_json::to_value(&recording.manifest)?,
         "plan": serde_json::to_value(&recording.plan)?,

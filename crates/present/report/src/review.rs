@@ -1,8 +1,9 @@
 //! Known costs in texts that people paste: a configuration of a VM, fio's output, `perf kvm stat report`'s.
 
-use crate::engine::{Block, Column, Notice, Origin, Report, Section, Table};
+use crate::engine::{Block, Notice, Origin, Report, Section, Table, words};
+use vmtax_findings::Advice;
+use vmtax_model::SettingPlace;
 use vmtax_model::number::counted;
-use vmtax_model::{Advice, SettingPlace};
 
 /// Findings above the fold; the engine shows as many with their remedies.
 const MOST_WITH_REMEDIES: usize = 5;
@@ -81,10 +82,10 @@ fn further(advice: &[Advice]) -> Vec<Section<'static>> {
         return Vec::new();
     }
     let table = Table::of("Also found", rest)
-        .column(Column::words("finding").broken(60, 30), |one| {
+        .column(words("finding").broken(60, 30), |one| {
             one.finding.clone()
         })
-        .column(Column::words("remedy").broken(40, 20), |one| {
+        .column(words("remedy").broken(40, 20), |one| {
             one.remedies
                 .first()
                 .map_or(String::new(), |remedy| remedy.action.clone())

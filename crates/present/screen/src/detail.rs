@@ -3,8 +3,9 @@
 use crate::state::State;
 use ratatui::style::Stylize;
 use ratatui::text::Line;
+use vmtax_findings::{DiskRates, GuestExits, NicRates, ThreadRates, VmRates};
+use vmtax_model::Remedy;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, percent, significant};
-use vmtax_model::{DiskRates, GuestExits, NicRates, Remedy, ThreadRates, VmRates};
 use vmtax_report::{VM_COUNTERS, VmCounter, printable, unknown_columns};
 
 /// Threads, reasons and devices beyond are left out.
@@ -81,7 +82,7 @@ fn thread(thread: &ThreadRates) -> Vec<String> {
 
 fn disk(disk: &DiskRates) -> Vec<String> {
     let none = || NONE.to_owned();
-    let rate = |of: fn(&vmtax_model::IoRates) -> f64| {
+    let rate = |of: fn(&vmtax_findings::IoRates) -> f64| {
         disk.io.as_ref().map_or_else(none, |io| significant(of(io)))
     };
     let time = |ns: Option<f64>| ns.map_or_else(none, nanoseconds);
@@ -138,16 +139,17 @@ fn counters(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
 }
 
 fn traced(lines: &mut Vec<Line<'static>>, exits: &GuestExits) {
-    let time = |count: &vmtax_model::ExitCount| count.mean_ns.map_or(NONE.to_owned(), nanoseconds);
+    let time =
+        |count: &vmtax_findings::ExitCount| count.mean_ns.map_or(NONE.to_owned(), nanoseconds);
     let reasons = exits.reasons.iter().take(MAX_ROWS);
-    let reason = |of: &vmtax_model::ExitReason| {
+    let reason = |of: &vmtax_findings::ExitReason| {
         let rate = significant(of.exits.per_s);
         vec![of.reason.clone(), rate, time(&of.exits)]
     };
     let seconds = significant(exits.seconds);
     let title = format!("VM exits by reason, traced for {seconds} s");
     table(lines, &title, "reason|per s|mean", reasons.map(reason));
-    let address = |at: &vmtax_model::ExitAddress| {
+    let address = |at: &vmtax_findings::ExitAddress| {
         let device = if at.device.is_empty() {
             NONE
         } else {

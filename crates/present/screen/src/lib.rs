@@ -15,7 +15,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::Builder;
 use std::time::Duration;
-use vmtax_model::TopSample;
+use vmtax_findings::TopSample;
 
 /// Longest time until a sample or a signal shows.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@ use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
-use vmtax_model::VmRates;
+use vmtax_findings::VmRates;
 use vmtax_report::{VmCounter, counted, host_disks, level_cost, printable, sentence, top_columns};
 
 /// Lines of the sentence below the page.

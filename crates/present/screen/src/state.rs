@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
-use vmtax_model::{GuestExits, TopSample, VmRates};
+use vmtax_findings::{GuestExits, TopSample, VmRates};
 use vmtax_report::top_columns;
 
 /// Page that is shown.

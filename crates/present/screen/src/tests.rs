@@ -6,10 +6,11 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::Duration;
-use vmtax_model::{
-    Advice, DiskRates, ExitAddress, ExitCount, ExitReason, GuestExits, IoRates, NicRates, Remedy,
-    Role, RunState, ThreadRates, TopSample, VmRates,
+use vmtax_findings::{
+    Advice, DiskRates, ExitAddress, ExitCount, ExitReason, GuestExits, IoRates, NicRates,
+    ThreadRates, TopSample, VmRates,
 };
+use vmtax_model::{Remedy, Role, RunState};
 
 fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
     let remedy = Remedy {
@@ -193,7 +194,7 @@ fn details_show_threads_disks_taps_and_traced_exits() {
         vcpus: Vec::new(),
         reasons: vec![reason],
         addresses: [("serial", 0x3f8), ("", 0x80)].map(address).to_vec(),
-        devices_from: vmtax_model::DevicesFrom::UsualPlaces,
+        devices_from: vmtax_findings::DevicesFrom::UsualPlaces,
         timing: String::new(),
         lost: 0,
         counters: Default::default(),

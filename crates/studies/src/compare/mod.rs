@@ -11,10 +11,10 @@ use crate::layers;
 use crate::reproduce::{Check, Evidence, Tested};
 use std::path::Path;
 use vmtax_analysis::{Side, from_the_past};
-use vmtax_model::{
-    CheckFindings, ClaimUnit, Compare, CompareFindings, HostFacts, LayerFindings, Metric,
-    PastFigure, Plan, Probes, SeriesKey, Thresholds,
+use vmtax_findings::{
+    CheckFindings, ClaimUnit, CompareFindings, LayerFindings, PastFigure, SeriesKey, Thresholds,
 };
+use vmtax_model::{Compare, HostFacts, Metric, Plan, Probes};
 use vmtax_recording::{Recording, RecordingsFolder};
 use vmtax_report::{Report, ReportError};
 

@@ -10,9 +10,10 @@ use crate::options::{
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
+use vmtax_findings::Thresholds;
 use vmtax_model::{
-    CommandSpec, Compare, CompareSpec, HostFacts, Machine, Plan, Probes, Study, Thresholds,
-    Variant, WorkloadName, WorkloadSpec,
+    CommandSpec, Compare, CompareSpec, HostFacts, Machine, Plan, Probes, Study, Variant,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 

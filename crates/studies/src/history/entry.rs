@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use vmtax_analysis::estimate;
 use vmtax_export::{ExportError, Run};
-use vmtax_model::number::percent;
-use vmtax_model::{
-    Comparison, Estimate, Facts, FleetData, FleetFigure, FleetRun, HostFacts, Machine, Metric,
-    Plan, Probes, TrialRecord, TuneFindings, TuneVerdict,
+use vmtax_findings::{
+    Comparison, Estimate, Facts, FleetData, FleetFigure, FleetRun, TuneFindings, TuneVerdict,
 };
+use vmtax_model::number::percent;
+use vmtax_model::{HostFacts, Machine, Metric, Plan, Probes, TrialRecord};
 use vmtax_recording::Recording;
 
 /// A run of the history: what is known of it as a whole, and its figures.

@@ -13,9 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use store::{MANY, Store, paths};
 use vmtax_export::table::Problem;
-use vmtax_model::{
-    Facts, FleetData, GuestTuneSpec, HistoryEntry, Machine, Metric, PastFigure, PastRun, SeriesKey,
-};
+use vmtax_findings::{Facts, FleetData, HistoryEntry, PastFigure, PastRun, SeriesKey};
+use vmtax_model::{GuestTuneSpec, Machine, Metric};
 use vmtax_recording::{RecordingError, RecordingsFolder};
 
 /// The facts for which the result of a tuning holds.
@@ -318,12 +317,12 @@ mod tests {
     use crate::history::entry::{json, kept, vm_of};
     use std::collections::BTreeMap;
     use std::sync::Arc;
+    use vmtax_findings::{Comparison, Estimate, TuneFindings, TuneRow, TuneVerdict, Verdict};
     use vmtax_model::testing::{done, result};
     use vmtax_model::{
-        Candidate, ChangeCost, Comparison, Estimate, GuestCandidate, GuestTune, GuestTunePart,
-        GuestTunePhase, LiveChange, LiveMetric, Managed, Manager, Measure, Plan, Study,
-        TrialRecord, TuneFindings, TuneRow, TuneVerdict, Variant, Verdict, VmFacts, WorkloadName,
-        WorkloadSpec,
+        Candidate, ChangeCost, GuestCandidate, GuestTune, GuestTunePart, GuestTunePhase,
+        LiveChange, LiveMetric, Managed, Manager, Measure, Plan, Study, TrialRecord, Variant,
+        VmFacts, WorkloadName, WorkloadSpec,
     };
 
     /// A history without files.

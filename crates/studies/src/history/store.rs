@@ -15,7 +15,8 @@ use vmtax_export::ExportError;
 use vmtax_export::table::{
     Cell, Column, Group, Problem, Rows, Texts, for_each_group, text, words, write_whole,
 };
-use vmtax_model::{Estimate, Interval};
+use vmtax_findings::Estimate;
+use vmtax_model::Interval;
 use vmtax_recording::RecordingError;
 
 /// Name of the history in a folder of recordings. Patterns such as `runs/*/` pass over it.

@@ -9,11 +9,11 @@ use crate::options::{
     CommonOptions, OptionsError, StudyOptions, WorkloadArguments, root_share, with_help,
 };
 use clap::Args;
-use vmtax_host::find_program;
-use vmtax_model::{
-    ClaimRow, ClaimUnit, ClaimVerdict, Comparison, Estimate, FEWEST_ROUNDS, HostFacts, Interval,
-    KvmClass, Machine, REPORT_SCHEMA, ReproductionFindings, Study,
+use vmtax_findings::{
+    ClaimRow, ClaimUnit, ClaimVerdict, Comparison, Estimate, REPORT_SCHEMA, ReproductionFindings,
 };
+use vmtax_host::find_program;
+use vmtax_model::{FEWEST_ROUNDS, HostFacts, Interval, KvmClass, Machine, Study};
 use vmtax_workload::CheckedPlan;
 
 /// Rounds that are worth asking for.

@@ -2,8 +2,9 @@
 //! `published/` are part of the program.
 
 use serde::Deserialize;
+use vmtax_findings::Law;
 use vmtax_model::{
-    Antipattern, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError, Study,
+    Antipattern, HostFacts, Keeping, KvmClass, Layer, Machine, Metric, Plan, PlanError, Study,
 };
 
 /// A case cannot be used.

@@ -2,7 +2,8 @@
 
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
-use vmtax_model::{GuestTuneFindings, Libvirt, Setting, SettingPart, TuneVerdict, TwinOf, Variant};
+use vmtax_findings::{GuestTuneFindings, TuneVerdict};
+use vmtax_model::{Libvirt, Setting, SettingPart, TwinOf, Variant};
 use vmtax_vm::{DiskDevices, edit_domain};
 
 type Settings = BTreeMap<String, String>;

@@ -3,7 +3,8 @@
 
 use super::handover::{self, traps};
 use crate::analysis::ReportFile;
-use vmtax_model::{GuestTuneFindings, Libvirt, Setting, SettingPart, SettingPlace};
+use vmtax_findings::GuestTuneFindings;
+use vmtax_model::{Libvirt, Setting, SettingPart, SettingPlace};
 
 /// The file; none where nothing of the kind is kept. `answer` is the first sentence of the report.
 pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile> {

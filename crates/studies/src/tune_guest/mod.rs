@@ -12,7 +12,8 @@ pub(crate) use options::Measuring;
 
 use crate::analysis::{Analysis, Found, ReportFile, StudyError};
 use crate::reproduce::Evidence;
-use vmtax_model::{GuestTuneFindings, GuestTuneSpec, Plan, Probes, Study, Variant, WorkloadName};
+use vmtax_findings::GuestTuneFindings;
+use vmtax_model::{GuestTuneSpec, Plan, Probes, Study, Variant, WorkloadName};
 use vmtax_recording::Recording;
 use vmtax_report as page;
 

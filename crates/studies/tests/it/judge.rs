@@ -1,9 +1,9 @@
 //! Cases against recordings made up for them.
 
+use vmtax_findings::ClaimVerdict;
 use vmtax_model::{
-    Antipattern, ClaimVerdict, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure,
-    Metric, Operation, OperationExits, Outcome, Plan, TrialRecord, TrialResult, WorkloadName,
-    testing,
+    Antipattern, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation,
+    OperationExits, Outcome, Plan, TrialRecord, TrialResult, WorkloadName, testing,
 };
 use vmtax_studies::reproduce::{PublishedResult, Tested, all, find, judge};
 
@@ -242,13 +242,13 @@ fn claims_that_a_bound_divides_have_three_verdicts() {
             high,
             coverage: 0.96,
         });
-        let figure = vmtax_model::Estimate {
+        let figure = vmtax_findings::Estimate {
             median: f64::midpoint(low, high),
             interval,
         };
         Tested::within(
             figure,
-            vmtax_model::ClaimUnit::Percent,
+            vmtax_findings::ClaimUnit::Percent,
             Some(50.0),
             Some(60.0),
         )
@@ -270,12 +270,12 @@ fn claims_that_a_bound_divides_have_three_verdicts() {
         ],
         [Open; 3]
     );
-    let none = vmtax_model::Estimate {
+    let none = vmtax_findings::Estimate {
         median: 55.0,
         interval: None,
     };
     assert_eq!(
-        Tested::within(none, vmtax_model::ClaimUnit::Percent, Some(50.0), None).verdict,
+        Tested::within(none, vmtax_findings::ClaimUnit::Percent, Some(50.0), None).verdict,
         Open
     );
 }

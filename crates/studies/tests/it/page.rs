@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use vmtax_model::ProfileFindings;
+use vmtax_findings::ProfileFindings;
 use vmtax_profile::{flame, fold};
 use vmtax_report::profile::{Pictures, report};
 

@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use strum::VariantArray;
-use vmtax_model::{Checkpoint, Law, Layer, Machine, ShareMethod, State, Verdict, WorkloadName};
+use vmtax_findings::{Law, State, Verdict};
+use vmtax_model::{Checkpoint, Layer, Machine, ShareMethod, WorkloadName};
 
 #[derive(Deserialize)]
 struct List {
@@ -293,7 +294,7 @@ fn docs_name_each_key_of_the_json_report() {
             .arg(golden),
     );
     let report: Value = serde_json::from_str(&report).unwrap();
-    assert_eq!(report["schema"], vmtax_model::REPORT_SCHEMA);
+    assert_eq!(report["schema"], vmtax_findings::REPORT_SCHEMA);
     let mut found = BTreeSet::new();
     keys(&report, &mut found);
     let words: BTreeSet<_> = docs

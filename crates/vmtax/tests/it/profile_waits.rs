@@ -4,7 +4,7 @@ use crate::common::{Ends, Place, Signal, binary, compiled, is_root, json, known_
 use crate::profile::profile;
 use serde_json::Value;
 use std::fs;
-use vmtax_model::{CpuContention, RunQueueCause};
+use vmtax_findings::{CpuContention, RunQueueCause};
 
 #[test]
 fn a_thread_that_nothing_interrupts_is_told_by_its_call() {

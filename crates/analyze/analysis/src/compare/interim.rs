@@ -11,7 +11,8 @@
 
 use super::unpaired::normal;
 use crate::estimate::{ascending, exp, median_of, quantile, tails};
-use vmtax_model::{Estimate, Interval};
+use vmtax_findings::Estimate;
+use vmtax_model::Interval;
 
 /// Largest probability of an error in anything that is promised.
 pub const LEVEL: f64 = 0.05;

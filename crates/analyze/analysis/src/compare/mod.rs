@@ -20,10 +20,10 @@ pub(crate) use interim::InterimAnalyses;
 pub(crate) use significance::{decide, holm};
 use std::collections::BTreeMap;
 pub(crate) use unpaired::{normal, shift};
-use vmtax_model::{
-    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Metric,
-    Plan, REPORT_SCHEMA, TrialRecord, Verdict, Warning,
+use vmtax_findings::{
+    Against, CompareFindings, Compared, Comparison, Estimate, REPORT_SCHEMA, Verdict,
 };
+use vmtax_model::{Better, Column, Compare, Metric, Plan, TrialRecord, Warning};
 
 /// Returns true if a comparison is analyzed after `rounds` whole rounds, to decide whether more are needed.
 pub fn is_look(plan: &Plan, rounds: u32) -> bool {

@@ -7,10 +7,11 @@ use super::unpaired::{self, shift, superiority};
 use super::{cost, settle, significance, undecided};
 use crate::estimate::{exp, median_of, spread};
 use crate::trials::add_warnings;
-use vmtax_model::{
-    Against, CheckFindings, CheckedRow, Column, CompareFindings, Compared, Comparison, Metric,
-    Plan, REPORT_SCHEMA, Thresholds, TrialRecord, Verdict, Warning, WorkloadSpec,
+use vmtax_findings::{
+    Against, CheckFindings, CheckedRow, CompareFindings, Compared, Comparison, REPORT_SCHEMA,
+    Thresholds, Verdict,
 };
+use vmtax_model::{Column, Metric, Plan, TrialRecord, Warning, WorkloadSpec};
 
 /// A recording as a side.
 #[derive(Debug, Clone, Copy)]

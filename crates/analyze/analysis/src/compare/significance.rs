@@ -3,7 +3,7 @@
 
 use super::interim::LEVEL;
 use fastrand::Rng;
-use vmtax_model::{Estimate, Verdict};
+use vmtax_findings::{Estimate, Verdict};
 
 /// Each p corrected for how many there are, so that any is at most 5 % by chance in at most 5 % of families: S. Holm, *A
 /// simple sequentially rejective multiple test procedure*, Scandinavian Journal of Statistics 6 (1979).

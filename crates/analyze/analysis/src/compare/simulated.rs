@@ -5,7 +5,7 @@ use super::interim::{InterimAnalyses, rounds_needed};
 use super::{decide, holm};
 use crate::coverage::normal;
 use fastrand::Rng;
-use vmtax_model::{Estimate, Verdict};
+use vmtax_findings::{Estimate, Verdict};
 
 const RUNS: u32 = 2000;
 pub(super) const MOST: u32 = 40;

@@ -8,9 +8,10 @@ use super::simulated::{MOST, compared};
 use crate::coverage::normal;
 use crate::estimate::estimate;
 use fastrand::Rng;
+use vmtax_findings::Verdict;
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    Compare, CompareSpec, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant, Verdict,
+    Compare, CompareSpec, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant,
     WorkloadName, WorkloadSpec,
 };
 

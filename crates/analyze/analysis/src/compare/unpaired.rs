@@ -5,7 +5,8 @@
 //! (D. F. Bauer, *Constructing confidence sets using rank statistics*, JASA 67, 1972), from the exact distribution.
 
 use crate::estimate::ascending;
-use vmtax_model::{Estimate, Interval};
+use vmtax_findings::Estimate;
+use vmtax_model::Interval;
 
 /// Above so many values in a group the normal distribution is as good.
 const EXACT: usize = 60;

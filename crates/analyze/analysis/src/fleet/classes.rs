@@ -4,7 +4,8 @@
 use super::outliers::FEWEST_HOSTS;
 use crate::estimate::{ascending, median, median_of};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{Better, FleetData, FleetRun};
+use vmtax_findings::{FleetData, FleetRun};
+use vmtax_model::Better;
 
 /// The facts that say which machine a host is: they explain nothing.
 pub const IDENTITY: [&str; 2] = ["host_id", "host_name"];

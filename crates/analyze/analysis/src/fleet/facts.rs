@@ -4,7 +4,8 @@ use super::outliers::sum_at_most;
 use crate::compare::{holm, normal, shift};
 use crate::estimate::{exp, median_of};
 use std::collections::BTreeMap;
-use vmtax_model::{Estimate, FLEET_LEVEL, FactEffect, FactValue, Interval};
+use vmtax_findings::{Estimate, FLEET_LEVEL, FactEffect, FactValue};
+use vmtax_model::Interval;
 
 /// Above so many hosts their ranks' sum is as good as normal.
 const FEW: usize = 20;

@@ -12,7 +12,7 @@ use classes::{Classes, Deviation, Deviations, IDENTITY, classes, deviations, nam
 use facts::ExplainedHost;
 use outliers::{FEWEST_HOSTS, HostDeviations, Judged, judge, spread};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{
+use vmtax_findings::{
     FLEET_LEVEL, FactEffect, FleetData, FleetFindings, HostClass, HostRow, HostVerdict,
     MetricOutlier, REPORT_SCHEMA,
 };

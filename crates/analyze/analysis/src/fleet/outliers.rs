@@ -3,7 +3,7 @@
 
 use crate::compare::{holm, normal};
 use crate::estimate::{ascending, estimate, median, median_of};
-use vmtax_model::{Estimate, FLEET_LEVEL, HostVerdict};
+use vmtax_findings::{Estimate, FLEET_LEVEL, HostVerdict};
 
 /// Fewer hosts are not compared: of four the MAD says nothing.
 pub const FEWEST_HOSTS: usize = 5;

@@ -5,7 +5,8 @@ use super::*;
 use crate::coverage::normal;
 use fastrand::Rng;
 use std::sync::Arc;
-use vmtax_model::{Better, Facts, FleetFigure, FleetRun, FleetSeries};
+use vmtax_findings::{Facts, FleetFigure, FleetRun, FleetSeries};
+use vmtax_model::Better;
 
 /// Differences between hosts and runs.
 #[derive(Debug, Clone, Copy, PartialEq)]

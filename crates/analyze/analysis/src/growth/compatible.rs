@@ -8,7 +8,8 @@
 use super::fit::Points;
 use crate::estimate::{ascending, interval_at, median_interval};
 use std::ops::RangeInclusive;
-use vmtax_model::{Interval, Law};
+use vmtax_findings::Law;
+use vmtax_model::Interval;
 
 /// Largest ratio of an item's cost outside the cache to that inside.
 const CACHE_FACTOR: f64 = 2.5;

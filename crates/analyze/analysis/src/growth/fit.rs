@@ -2,7 +2,7 @@
 //! rounds but one, and judged by the one that it has not seen.
 
 use crate::estimate::{ascending, median};
-use vmtax_model::Law;
+use vmtax_findings::Law;
 
 /// Re-weighting settles in a few steps.
 const STEPS: usize = 8;

@@ -22,7 +22,8 @@ pub use trials::growth;
 use crate::estimate::{estimate, tails};
 use compatible::{COVERAGE, Intervals};
 use fit::{Line, Points, best, middle};
-use vmtax_model::{CurvePoint, Estimate, FEWEST_ROUNDS, Interval, Law, NoLaw};
+use vmtax_findings::{CurvePoint, Estimate, Law, NoLaw};
+use vmtax_model::{FEWEST_ROUNDS, Interval};
 
 /// Growth that chance alone shows less often than this is taken for growth …
 const SIGNIFICANT: f64 = 0.05;

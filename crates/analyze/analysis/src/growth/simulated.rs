@@ -4,7 +4,7 @@
 use super::fit::Points;
 use super::{Grown, WORTH_IT, grown};
 use crate::coverage::normal;
-use vmtax_model::{Law, NoLaw};
+use vmtax_findings::{Law, NoLaw};
 
 /// Factors on the costs of one round, in the order in which its steps are measured.
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,7 @@ use super::simulated::{
 };
 use super::{Grown, grown};
 use crate::coverage::normal;
-use vmtax_model::Law;
+use vmtax_findings::Law;
 
 /// From boot to boot the constant part differs by this, log-normal …
 const BOOT: f64 = 0.17;

@@ -5,9 +5,9 @@ use super::grown;
 use crate::estimate::estimate;
 use crate::trials::add_warnings;
 use std::collections::BTreeMap;
+use vmtax_findings::{Growth, GrowthFindings, MissingStep, REPORT_SCHEMA, RoundCost, StepCost};
 use vmtax_model::{
-    Column, FEWEST_ROUNDS, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan,
-    REPORT_SCHEMA, RoundCost, SharedBoot, StepCost, TrialRecord, Unit, Warning,
+    Column, FEWEST_ROUNDS, Metric, Outcome, Plan, SharedBoot, TrialRecord, Unit, Warning,
 };
 
 /// Analyzes the trials of a plan with a range. Trials that the plan does not contain are ignored.

@@ -2,10 +2,11 @@
 
 use super::rates;
 use proptest::prelude::*;
+use vmtax_findings::DiskRates;
 use vmtax_model::{
-    Ability, AbilityName, BlockDevice, CgroupCounters, DiskCounters, DiskRates, KvmCounters,
-    LatencyHistogram, MemoryCounters, Missing, NicCounters, ProcessIo, RequestCounters, Role,
-    RunState, ThreadCounters, VmCounters, VmFacts,
+    Ability, AbilityName, BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram,
+    MemoryCounters, Missing, NicCounters, ProcessIo, RequestCounters, Role, RunState,
+    ThreadCounters, VmCounters, VmFacts,
 };
 
 pub(crate) fn facts(vcpus: usize) -> VmFacts {

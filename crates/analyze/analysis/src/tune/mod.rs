@@ -9,9 +9,9 @@ pub use steps::next_step;
 use crate::pairs::{Decision, OUT_OF_TIME, PairSeries, before_after};
 use crate::rates;
 use steps::{InterimResult, elapsed, facts, figure, outcome, pairs, series};
+use vmtax_findings::{BeforeAfter, TuneFindings, TuneRow, TuneVerdict, VmRates};
 use vmtax_model::{
-    BeforeAfter, LiveChange, LiveMetric, Role, TuneBlock, TuneFindings, TuneMetric, TunePhase,
-    TuneRecord, TuneRow, TuneSpec, TuneVerdict, VmFacts, VmRates,
+    LiveChange, LiveMetric, Role, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, VmFacts,
 };
 
 /// Returns the findings of a tuning; `None` if not even the VM is recorded.

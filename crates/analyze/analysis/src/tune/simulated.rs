@@ -4,9 +4,10 @@
 use super::{next_step, tune};
 use crate::coverage::normal;
 use fastrand::Rng;
+use vmtax_findings::{TuneFindings, TuneVerdict};
 use vmtax_model::{
-    Candidate, ChangeCost, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneFindings, TuneMetric,
-    TuneRecord, TuneSpec, TuneStep, TuneVerdict, VmCounters,
+    Candidate, ChangeCost, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneMetric, TuneRecord,
+    TuneSpec, TuneStep, VmCounters,
 };
 
 /// The log of a measurement's noise: 5 % of most, a tail as other load on the host makes it, and drift.

@@ -4,9 +4,10 @@
 use crate::pairs::{Decision, MAX_PAIRS, PairSeries};
 use crate::rates;
 use std::time::Duration;
+use vmtax_findings::VmRates;
 use vmtax_model::{
     Candidate, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneMetric, TunePhase, TuneRecord,
-    TuneSpec, TuneStep, VmFacts, VmRates,
+    TuneSpec, TuneStep, VmFacts,
 };
 
 /// The parts of the time after which no screening, and no confirmation, is begun: the rest is for what comes after.
@@ -216,7 +217,7 @@ pub(super) fn figure(metric: LiveMetric, disk: Option<&str>, rates: &VmRates) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{DiskRates, IoRates};
+    use vmtax_findings::{DiskRates, IoRates};
 
     #[test]
     fn a_disks_figure_is_its_own_whatever_the_others_do() {

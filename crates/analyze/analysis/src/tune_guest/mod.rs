@@ -14,9 +14,9 @@ use crate::pairs::{Decision, OUT_OF_TIME, PairSeries, before_after, medians};
 use measured::{Figure, InterimResult, LeftOut, Measured, confirms, without};
 use std::collections::BTreeSet;
 use steps::outcome;
+use vmtax_findings::{BeforeAfter, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneVerdict};
 use vmtax_model::{
-    BeforeAfter, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneRow, GuestTuneSpec,
-    Metric, Plan, SecondScreening, TrialRecord, TuneVerdict, WorkloadName,
+    GuestTunePart, GuestTunePhase, GuestTuneSpec, Metric, Plan, TrialRecord, WorkloadName,
 };
 
 /// Returns the findings of a tuning; `None` if the plan tunes no guest.

@@ -6,11 +6,11 @@ use super::{next_guest_step, tune_guest};
 use crate::coverage::normal;
 use fastrand::Rng;
 use std::collections::BTreeMap;
+use vmtax_findings::{GuestTuneFindings, TuneVerdict};
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    GuestCandidate, GuestTune, GuestTuneFindings, GuestTunePart, GuestTunePhase, GuestTuneSpec,
-    Machine, Measure, Metric, Plan, Study, TrialRecord, TuneVerdict, Variant, WorkloadName,
-    WorkloadSpec,
+    GuestCandidate, GuestTune, GuestTunePart, GuestTunePhase, GuestTuneSpec, Machine, Measure,
+    Metric, Plan, Study, TrialRecord, Variant, WorkloadName, WorkloadSpec,
 };
 
 const DUDS: usize = 12;

@@ -1,6 +1,7 @@
 //! A command's time, part by part, from planted trials.
 
 use vmtax_analysis::exec;
+use vmtax_findings::*;
 use vmtax_model::testing::{self, host};
 use vmtax_model::*;
 

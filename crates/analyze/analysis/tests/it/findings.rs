@@ -1,6 +1,7 @@
 //! From made-up trials to findings.
 
 use vmtax_analysis::{distributions, findings};
+use vmtax_findings::*;
 use vmtax_model::testing::{self, host};
 use vmtax_model::*;
 

@@ -1,9 +1,10 @@
 //! From a plan's trials to what grows.
 
 use vmtax_analysis::growth;
+use vmtax_findings::{Law, NoLaw};
 use vmtax_model::{
-    Law, Machine, Measure, Metric, NoLaw, Outcome, Plan, TrialRecord, TrialResult, Warning,
-    WorkloadName, WorkloadSpec, testing,
+    Machine, Measure, Metric, Outcome, Plan, TrialRecord, TrialResult, Warning, WorkloadName,
+    WorkloadSpec, testing,
 };
 
 const STEPS: [u64; 5] = [1, 2, 4, 8, 16];

@@ -3,7 +3,8 @@
 
 use super::NOWHERE;
 use crate::events::{GuestEvent, Mark, SECTOR};
-use vmtax_model::{Extent, GuestDisk, HostDisk, RequestKind};
+use vmtax_findings::RequestKind;
+use vmtax_model::{Extent, GuestDisk, HostDisk};
 use vmtax_trace::{BlockRequest, KernelEvent};
 
 /// The guest's event of a request to the measured disk.

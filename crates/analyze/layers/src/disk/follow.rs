@@ -6,7 +6,8 @@ use super::{GuestRequest, NOWHERE};
 use crate::join::guest::GuestWindow;
 use crate::join::host::{Call, HostWindow, Passing};
 use crate::join::{MatchParams, PassedBy, Reason, RequestPath, View};
-use vmtax_model::{Checkpoint, RequestKind};
+use vmtax_findings::RequestKind;
+use vmtax_model::Checkpoint;
 use vmtax_trace::{EventWindow, Moment};
 
 /// Event that was found, with its time; `None` if there is none.

@@ -9,7 +9,8 @@ pub(crate) mod scsi;
 
 use crate::events::{Event, HostEvent, Mark, moment_at};
 use std::collections::HashMap;
-use vmtax_model::{Checkpoint, RequestKind, Stamped};
+use vmtax_findings::RequestKind;
+use vmtax_model::{Checkpoint, Stamped};
 use vmtax_trace::Moment;
 
 /// The offset of a request without bytes, as a flush.

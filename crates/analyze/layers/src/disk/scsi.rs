@@ -1,6 +1,6 @@
 //! Requests as QEMU's SCSI layer takes them up.
 
-use vmtax_model::RequestKind;
+use vmtax_findings::RequestKind;
 
 /// A request of a SCSI disk on virtio-scsi.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

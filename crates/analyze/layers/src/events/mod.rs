@@ -6,7 +6,8 @@ pub(crate) mod decode;
 pub(crate) mod trace_reader;
 
 use std::borrow::Cow;
-use vmtax_model::{Checkpoint, EventKind, RequestKind};
+use vmtax_findings::RequestKind;
+use vmtax_model::{Checkpoint, EventKind};
 use vmtax_trace::{Moment, Packet, Sched, SystemCall as S, system_call, system_call_name};
 
 /// Both the kernel's block events and QEMU give places on a disk in sectors of this, whatever the disk's own are.

@@ -5,7 +5,8 @@ use crate::events::CallKind;
 use crate::trial::joined_trial::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls};
+use vmtax_findings::{LayerColumn, Row, State, Step, Summary, TailRow, ThreadCalls};
+use vmtax_model::{Machine, Moments};
 use vmtax_trace::call_rows;
 
 pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> LayerColumn {

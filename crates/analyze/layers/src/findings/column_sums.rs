@@ -9,10 +9,10 @@ use crate::trial::joined_trial::{JoinedTrial, RowKey, label, layer};
 use crate::trial::open::TrialCalls;
 use std::collections::BTreeMap;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{
-    CalibratedCost, Checkpoint, ClockFinding, Corrected, EventCost, EventKind, Latency, Matched,
-    Missing, Moments, PacketCounts, Role, Side, Span, Waterfall,
+use vmtax_findings::{
+    CalibratedCost, ClockFinding, Corrected, Matched, PacketCounts, Span, Waterfall,
 };
+use vmtax_model::{Checkpoint, EventCost, EventKind, Latency, Missing, Moments, Role, Side};
 use vmtax_trace::CallPhase;
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.

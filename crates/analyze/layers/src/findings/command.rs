@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::path::PathBuf;
 use vmtax_analysis::add_warning;
-use vmtax_model::{
-    CommandLayers, CommandPackets, DeviceClass, DeviceUse, HostFacts, KindUse, LayerColumn,
-    LayerFindings, Machine, Metric, Plan, Probes, RequestCount, RequestKind, TrialRecord,
-    UsedKinds, Warning,
+use vmtax_findings::{
+    CommandLayers, CommandPackets, DeviceUse, KindUse, LayerColumn, LayerFindings, RequestCount,
+    RequestKind, UsedKinds,
 };
+use vmtax_model::{DeviceClass, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, Warning};
 
 /// The findings of a command's traced runs on a host, each given with its folder; one whose traces cannot be read counts as missing,
 /// with the reason in a warning.
@@ -182,7 +182,7 @@ mod tests {
     use crate::disk::GuestRequest;
     use crate::events::trace_reader::Loss;
     use crate::join::{Joined, Reason, Rejected};
-    use vmtax_model::ClockFinding;
+    use vmtax_findings::ClockFinding;
     use vmtax_trace::Moment;
 
     fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> GuestRequest {

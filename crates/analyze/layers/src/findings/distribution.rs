@@ -1,7 +1,8 @@
 //! Distributions of times over requests, over rounds and over the run.
 
 use std::collections::BTreeMap;
-use vmtax_model::{HeatMap, Latency, Summary};
+use vmtax_findings::{HeatMap, Summary};
+use vmtax_model::Latency;
 
 /// Distribution of a time over many requests: exact mean and maximum, quantiles to a thousandth.
 #[derive(Debug, Clone, Default)]

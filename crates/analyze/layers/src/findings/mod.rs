@@ -12,7 +12,8 @@ use self::column_sums::ColumnSums;
 use self::distribution::RoundMedians;
 use crate::trial::TrialData;
 use crate::trial::joined_trial::JoinedTrial;
-use vmtax_model::{Advice, HostFacts, LayerColumn, LayerFindings, Machine, Plan, REPORT_SCHEMA};
+use vmtax_findings::{Advice, LayerColumn, LayerFindings, REPORT_SCHEMA};
+use vmtax_model::{HostFacts, Machine, Plan};
 use vmtax_rules::Evidence;
 
 /// Columns of one traced run each, without advice and warnings.
@@ -108,7 +109,8 @@ fn of_run(trial: &JoinedTrial) -> ColumnSums {
 mod tests {
     use super::*;
     use crate::findings::column::column;
-    use vmtax_model::{Checkpoint, Estimate, Layer, Row, State, Summary};
+    use vmtax_findings::{Estimate, Row, State, Summary};
+    use vmtax_model::{Checkpoint, Layer};
 
     #[test]
     fn time_with_several_in_flight_counts_once() {

@@ -4,7 +4,8 @@ use super::distribution::Distribution;
 use crate::request::JoinedRequest;
 use crate::trial::joined_trial::CommonPath;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, Nested, Summary};
+use vmtax_findings::{Nested, Summary};
+use vmtax_model::Checkpoint;
 
 type Times = [Distribution; LEVELS.len()];
 

@@ -7,9 +7,9 @@ use crate::trial::open::{calls, join};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_analysis::{add_warning, paired};
+use vmtax_findings::{Difference, LayerColumn, LayerFindings, REPORT_SCHEMA, Summary};
 use vmtax_model::{
-    Difference, FEWEST_ROUNDS, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan,
-    Probes, REPORT_SCHEMA, Summary, TrialRecord, TrialResult, Warning,
+    FEWEST_ROUNDS, HostFacts, Latency, Machine, Plan, Probes, TrialRecord, TrialResult, Warning,
 };
 use vmtax_rules::Evidence;
 

@@ -11,10 +11,11 @@ use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::vm::{machine, read_vm};
 use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use std::path::Path;
-use vmtax_model::{
-    Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, RequestCount, RequestKind,
-    TracedDisk, VmLayers, VmNic, VmPackets, VmRequests, VmTrace, VmTraced,
+use vmtax_findings::{
+    LayerColumn, LayerFindings, RequestCount, RequestKind, VmLayers, VmPackets, VmRequests,
+    VmTraced,
 };
+use vmtax_model::{Checkpoint, HostFacts, Layer, Machine, TracedDisk, VmNic, VmTrace};
 use vmtax_rules::Evidence;
 
 /// The findings of a running VM's trace, whose files are in `folder`, made on a host.

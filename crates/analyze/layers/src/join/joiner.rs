@@ -15,7 +15,8 @@ use crate::net::{Frames, PacketTally, follow as net};
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts, thread_of_round_trip};
+use vmtax_findings::RequestKind;
+use vmtax_model::{Checkpoint, Stamped, TraceFacts, thread_of_round_trip};
 use vmtax_trace::{EventWindow, Moment};
 
 /// So many times the slack a request may wait in the guest's block layer while no other is in flight: a tenth of a second

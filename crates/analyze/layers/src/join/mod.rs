@@ -9,7 +9,8 @@ pub(crate) mod window;
 
 use crate::disk::GuestRequest;
 use crate::request::JoinedRequest;
-use vmtax_model::{Checkpoint, PacketCounts, QemuThread, RequestKind};
+use vmtax_findings::{PacketCounts, RequestKind};
+use vmtax_model::{Checkpoint, QemuThread};
 use vmtax_trace::Moment;
 
 /// Extent to which the guest shows its requests.

@@ -7,7 +7,8 @@ use super::{PassedBy, RequestPath};
 use crate::disk::GuestRequest;
 use crate::request::{JoinedRequest, RecordedEvents, Segment, Who};
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, QemuThread, Role, State, TraceFacts};
+use vmtax_findings::State;
+use vmtax_model::{Checkpoint, QemuThread, Role, TraceFacts};
 use vmtax_trace::{Moment, ThreadState};
 
 /// QEMU's threads, numbered as requests name them.

@@ -4,7 +4,8 @@
 use crate::events::Event;
 use crate::request::RecordedEvents;
 use std::collections::HashMap;
-use vmtax_model::{Checkpoint, EventCost, EventCosts, EventKind};
+use vmtax_findings::EventCosts;
+use vmtax_model::{Checkpoint, EventCost, EventKind};
 use vmtax_trace::{EventWindow, Sched, SchedTimeline, ThreadState};
 
 #[derive(Debug)]

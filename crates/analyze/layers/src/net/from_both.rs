@@ -9,7 +9,8 @@ use crate::join::host::HostWindow;
 use crate::join::{Reason, RequestPath};
 use crate::request::JoinedRequest;
 use std::collections::BTreeSet;
-use vmtax_model::{BatchKind, Batching, Checkpoint as C, RequestKind};
+use vmtax_findings::{BatchKind, Batching, RequestKind};
+use vmtax_model::Checkpoint as C;
 use vmtax_trace::Moment;
 
 pub(crate) struct FromBoth<'a> {

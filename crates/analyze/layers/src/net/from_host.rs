@@ -9,7 +9,8 @@ use crate::join::host::{HostWindow, PassingPacket};
 use crate::join::{Reason, RequestPath};
 use crate::request::JoinedRequest;
 use std::collections::HashMap;
-use vmtax_model::{BatchKind, Batching, Checkpoint as C, RequestKind};
+use vmtax_findings::{BatchKind, Batching, RequestKind};
+use vmtax_model::Checkpoint as C;
 use vmtax_trace::Moment;
 
 /// Bytes by which QEMU's length of a packet exceeds the kernel's at most: the header of virtio-net, a VLAN tag.

@@ -8,7 +8,8 @@ use crate::join::{Reason, Rejected};
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::mem;
-use vmtax_model::{Checkpoint, RequestKind};
+use vmtax_findings::RequestKind;
+use vmtax_model::Checkpoint;
 use vmtax_trace::Moment;
 
 /// More packets are in no queue: QEMU keeps 10,000 (`nq_maxlen`) for a card whose virtqueue of 1,024 at most is full.

@@ -15,10 +15,8 @@ use crate::join::host::HostWindow;
 use crate::request::JoinedRequest;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
-use vmtax_model::{
-    BatchKind, Batching, Checkpoint, Missing, PacketCounts, Stamped, TrialRecord, WorkloadName,
-    thread_of_round_trip,
-};
+use vmtax_findings::{BatchKind, Batching, PacketCounts};
+use vmtax_model::{Checkpoint, Missing, Stamped, TrialRecord, WorkloadName, thread_of_round_trip};
 
 /// The calls by which threads send packets. Kernels record them by name alone, so who called tells what was sent where: the
 /// server, passt, or QEMU.

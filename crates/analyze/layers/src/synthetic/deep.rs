@@ -3,7 +3,8 @@
 use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, READER, Truth, VCPU, World, element, on_device};
 use crate::events::{GuestEvent, HostEvent, Mark};
 use std::ops::Range;
-use vmtax_model::{Checkpoint, RequestKind, Stamped, State};
+use vmtax_findings::{RequestKind, State};
+use vmtax_model::{Checkpoint, Stamped};
 
 /// One round of a workload that keeps many requests under way.
 #[derive(Debug, Clone)]

@@ -7,9 +7,9 @@ use crate::join::joiner::Join;
 use crate::join::{Joined, View};
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
+use vmtax_findings::{RequestKind, State};
 use vmtax_model::{
-    Checkpoint, EventCost, EventKind, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped,
-    State, TraceFacts,
+    Checkpoint, EventCost, EventKind, Extent, HostDisk, QemuThread, Role, Stamped, TraceFacts,
 };
 use vmtax_trace::{Leaves, Sched};
 

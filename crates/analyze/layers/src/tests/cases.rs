@@ -11,9 +11,8 @@ use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, fo
 use crate::trial::TrialData;
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
-use vmtax_model::{
-    Checkpoint, ClockFinding, EventKind, Layer, RequestKind, Role, Side, Stamped, State,
-};
+use vmtax_findings::{ClockFinding, RequestKind, State};
+use vmtax_model::{Checkpoint, EventKind, Layer, Role, Side, Stamped};
 
 pub fn made_up() -> ClockFinding {
     ClockFinding {

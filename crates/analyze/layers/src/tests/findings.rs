@@ -7,7 +7,8 @@ use crate::findings::plan::together;
 use crate::synthetic::{Times, facts};
 use crate::trial::open::TrialCalls;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan, Verdict};
+use vmtax_findings::{LayerFindings, Verdict};
+use vmtax_model::{Checkpoint, Latency, Machine, Plan};
 
 const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
                     [[variant]]\nname = \"b\"\n[[variant]]\nname = \"c\"\n[[workload]]\nname = \"disk\"\n";
@@ -97,7 +98,7 @@ fn the_lock_is_a_row_and_what_the_slowest_do_differently() {
     let lock = column
         .rows
         .iter()
-        .find(|r| r.state == vmtax_model::State::Lock)
+        .find(|r| r.state == vmtax_findings::State::Lock)
         .unwrap();
     assert_eq!((lock.count, lock.time.p50_ns), (6, 0.0));
     assert_eq!(
@@ -111,7 +112,7 @@ fn the_lock_is_a_row_and_what_the_slowest_do_differently() {
     assert!(
         p99.spans
             .iter()
-            .any(|s| s.state == vmtax_model::State::Lock && s.end_ns - s.begin_ns == 30_000.0)
+            .any(|s| s.state == vmtax_findings::State::Lock && s.end_ns - s.begin_ns == 30_000.0)
     );
     assert!(p99.spans.windows(2).all(|s| s[0].end_ns == s[1].begin_ns));
     let main = column

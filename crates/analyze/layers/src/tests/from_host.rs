@@ -7,7 +7,8 @@ use crate::join::{Joined, Reason};
 use crate::synthetic::{MAIN, OTHER, QUEUE, Times, Truth, VCPU, World, facts, found};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, RequestKind};
+use vmtax_findings::RequestKind;
+use vmtax_model::Checkpoint;
 
 /// Returns the join's result from the host's events alone.
 pub(super) fn join(world: &World) -> Joined {

@@ -15,7 +15,8 @@ use crate::synthetic::deep::{Batch, in_ring};
 use crate::synthetic::{BLOCK, Times, Truth, World, facts, found};
 use crate::trial::joined_trial::JoinedTrial;
 use proptest::prelude::*;
-use vmtax_model::{Checkpoint, RequestKind, Stamped};
+use vmtax_findings::RequestKind;
+use vmtax_model::{Checkpoint, Stamped};
 
 const GAP: u64 = 50;
 const START: u64 = 10_000_000;

@@ -5,7 +5,8 @@ use crate::disk::NOWHERE;
 use crate::events::{GuestEvent, HostEvent, Mark};
 use crate::join::Reason;
 use crate::synthetic::{IO_SUBMIT, MAIN, QUEUE, READER, World};
-use vmtax_model::{Checkpoint, RequestKind};
+use vmtax_findings::RequestKind;
+use vmtax_model::Checkpoint;
 
 /// One of QEMU's threads for calls that block, which the facts do not name.
 const WORKER: i32 = 103;

@@ -6,10 +6,8 @@ use crate::events::trace_reader::Loss;
 use crate::join::Reason;
 use crate::request::{JoinedRequest, Segment, Who};
 use std::collections::BTreeMap;
-use vmtax_model::{
-    Checkpoint, ClockFinding, EventCost, Layer, Matched, Missing, PacketCounts, QemuThread,
-    RequestKind, Role, Side, State,
-};
+use vmtax_findings::{ClockFinding, Matched, PacketCounts, RequestKind, State};
+use vmtax_model::{Checkpoint, EventCost, Layer, Missing, QemuThread, Role, Side};
 
 /// The requests of one trial, each followed through the layers.
 #[derive(Debug, Clone)]

@@ -16,7 +16,8 @@ use crate::join::joiner::Join;
 use std::collections::BTreeMap;
 use std::mem;
 use vmtax_clock::{ClockMap, GuestTicks};
-use vmtax_model::{ClockFinding, EventCost, Missing, RequestKind, Side, TraceFacts};
+use vmtax_findings::{ClockFinding, RequestKind};
+use vmtax_model::{EventCost, Missing, Side, TraceFacts};
 
 /// The joined requests of a trial, or of one device of a running VM, before any is rejected.
 #[derive(Clone)]

@@ -10,9 +10,9 @@ use crate::events::trace_reader::{Trace, each, open};
 use std::collections::HashMap;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
+use vmtax_findings::{ClockFinding, RequestKind};
 use vmtax_model::{
-    ClockFinding, DISK, Missing, ObservedDisk, ObservedGuest, RequestKind, Side, TraceFacts,
-    TracedDisk, VmTrace, files,
+    DISK, Missing, ObservedDisk, ObservedGuest, Side, TraceFacts, TracedDisk, VmTrace, files,
 };
 
 /// A guest's trace, joined with its host's.

@@ -17,9 +17,10 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
+use vmtax_findings::ClockFinding;
 use vmtax_model::{
-    ClockFinding, EventCost, Missing, Moments, Probes, QemuThread, Role, Series, Side, Stamped,
-    TraceFacts, TrialRecord, WorkloadName, files,
+    EventCost, Missing, Moments, Probes, QemuThread, Role, Series, Side, Stamped, TraceFacts,
+    TrialRecord, WorkloadName, files,
 };
 use vmtax_trace::{CallPhase, CallTimes};
 

@@ -16,9 +16,10 @@ use crate::join::joiner::Join;
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_clock::{ClockError, ClockMap};
+use vmtax_findings::ClockFinding;
 use vmtax_model::{
-    Accelerator, Checkpoint, ClockFinding, DISK, DiskBus, GuestDisk, GuestTrace, HostDisk, Machine,
-    NETWORK, ObservedDisk, Series, Side, TraceFacts, TracedDisk, TracedNic, VmTrace, files,
+    Accelerator, Checkpoint, DISK, DiskBus, GuestDisk, GuestTrace, HostDisk, Machine, NETWORK,
+    ObservedDisk, Series, Side, TraceFacts, TracedDisk, TracedNic, VmTrace, files,
 };
 
 /// More disks than this are not followed: the trace is read once for each.

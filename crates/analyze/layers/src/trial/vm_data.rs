@@ -2,9 +2,10 @@
 //! could not be observed of them.
 
 use super::TrialData;
+use vmtax_findings::VmLayers;
 use vmtax_model::{
-    Accelerator, HostDisk, Missing, TraceFacts, TracedDisk, VmDisk, VmLayers, VmNic, VmTrace,
-    device_id, libvirt_target,
+    Accelerator, HostDisk, Missing, TraceFacts, TracedDisk, VmDisk, VmNic, VmTrace, device_id,
+    libvirt_target,
 };
 
 /// A traced VM, and its devices with requests.

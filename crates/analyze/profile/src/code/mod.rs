@@ -10,8 +10,8 @@ use iced_x86::{
 };
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use vmtax_findings::{CodePlace, GuestCode};
 use vmtax_model::samples::{CodeBytes, CodeSamples, SampledCode, Spot};
-use vmtax_model::{CodePlace, GuestCode};
 use vmtax_rules::{CodePattern, Evidence, GuestCodeSamples};
 
 /// Places that are told.

@@ -1,7 +1,8 @@
 //! Devices and registers by address.
 
+use vmtax_findings::DevicesFrom;
+use vmtax_model::AddressSpace;
 use vmtax_model::samples::Access;
-use vmtax_model::{AddressSpace, DevicesFrom};
 use vmtax_rules::Register;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,11 +8,11 @@ pub use devices::Devices;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
-use vmtax_model::{
-    DevicesFrom, ExitActivity, ExitAddress, ExitCount, ExitReason, ExitTimes, GuestExits, Role,
-    VcpuExits,
+use vmtax_findings::{
+    DevicesFrom, ExitActivity, ExitAddress, ExitCount, ExitReason, ExitTimes, GuestExits, VcpuExits,
 };
+use vmtax_model::Role;
+use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
 use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
 
 /// Addresses reported at most.

@@ -1,8 +1,9 @@
 //! Exits that are made up.
 
 use super::{Devices, summary};
+use vmtax_findings::{ExitTimes, GuestExits};
+use vmtax_model::AddressSpace;
 use vmtax_model::samples::{Access, ApicFeatures, ExitCounts, ExitRow, TracedExits};
-use vmtax_model::{AddressSpace, ExitTimes, GuestExits};
 
 const VCPU: i32 = 40;
 

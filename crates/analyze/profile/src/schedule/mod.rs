@@ -8,10 +8,10 @@ use crate::{ProfileError, waits};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
-use vmtax_model::samples::{ScheduleFacts, ThreadState, WallClock};
-use vmtax_model::{
+use vmtax_findings::{
     BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadSchedule, WaitFor, Waker,
 };
+use vmtax_model::samples::{ScheduleFacts, ThreadState, WallClock};
 use vmtax_trace::{CallPhase, Entry, Folder, KernelDecoder, call_rows, system_call_name};
 
 /// Threads' runs, waits and system calls.

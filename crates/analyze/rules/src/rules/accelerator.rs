@@ -3,10 +3,9 @@
 use super::host::problem;
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
+use vmtax_findings::Verdict;
 use vmtax_model::number::significant;
-use vmtax_model::{
-    ChangeCost, HostFacts, HostProblem, KvmClass, Machine, Remedy, SettingPlace, Verdict,
-};
+use vmtax_model::{ChangeCost, HostFacts, HostProblem, KvmClass, Machine, Remedy, SettingPlace};
 
 pub(super) const TCG_DESPITE_KVM: Rule = Rule {
     id: "tcg-despite-kvm",

@@ -3,7 +3,8 @@
 use super::run_queue_wait::AFFINITY;
 use crate::evidence::{part, title};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{Accelerator, ChangeCost, LayerColumn, Remedy, SettingPlace, State};
+use vmtax_findings::{LayerColumn, State};
+use vmtax_model::{Accelerator, ChangeCost, Remedy, SettingPlace};
 
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "qemu-run-queue-wait",
@@ -99,7 +100,8 @@ fn may_poll(evidence: &Evidence<'_>, column: &LayerColumn) -> bool {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, column, findings, host};
-    use vmtax_model::{Layer, Machine, Managed, Manager, Plan, State, VmFacts};
+    use vmtax_findings::State;
+    use vmtax_model::{Layer, Machine, Managed, Manager, Plan, VmFacts};
 
     #[test]
     fn waits_for_host_cpus_are_found_from_a_twentieth_on() {

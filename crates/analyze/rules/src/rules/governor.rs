@@ -32,7 +32,7 @@ mod tests {
     use crate::test_evidence::{Overheads, advice};
     use vmtax_model::Machine;
 
-    fn advice_for(governor: Option<&str>) -> Vec<vmtax_model::Advice> {
+    fn advice_for(governor: Option<&str>) -> Vec<vmtax_findings::Advice> {
         let mut overheads = Overheads::new(Machine::KVM, &[]);
         overheads.host.cpu.governor = governor.map(str::to_owned);
         advice("cpu-governor", &overheads.evidence())

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::GuestCodeSamples;
     use crate::test_evidence::findings;
-    use vmtax_model::SampleShare;
+    use vmtax_findings::SampleShare;
 
     #[test]
     fn each_pattern_fires_on_its_samples_from_five_and_a_hundredth_on() {

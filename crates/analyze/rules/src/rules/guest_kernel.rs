@@ -58,7 +58,7 @@ mod tests {
     use crate::test_evidence::{Overheads, advice};
     use vmtax_model::{KernelFacts, Machine, Metric, SourceOfKernel};
 
-    fn with_kernel(release: &str, source: SourceOfKernel) -> Vec<vmtax_model::Advice> {
+    fn with_kernel(release: &str, source: SourceOfKernel) -> Vec<vmtax_findings::Advice> {
         let mut overheads =
             Overheads::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]).kernels("6.1", "6.12");
         let image = format!("/boot/vmlinuz-{release}").into();

@@ -89,7 +89,7 @@ mod tests {
     use crate::test_evidence::{advice, fires};
     use crate::{Evidence, Exits};
     use std::collections::BTreeMap;
-    use vmtax_model::Advice;
+    use vmtax_findings::Advice;
     use vmtax_model::samples::ApicFeatures;
 
     #[test]

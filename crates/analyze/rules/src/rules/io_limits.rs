@@ -3,8 +3,9 @@
 use crate::rule::{is_libvirts, live_change, qmp, virsh};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use vmtax_findings::VmRates;
 use vmtax_model::number::significant;
-use vmtax_model::{DiskSettings, IoLimits, LiveChange, LiveMetric, LiveSetting, VmRates};
+use vmtax_model::{DiskSettings, IoLimits, LiveChange, LiveMetric, LiveSetting};
 
 /// Requests that use so much of a limit run at it.
 const AT_LIMIT: f64 = 0.9;

@@ -3,7 +3,8 @@
 use crate::evidence::{has_iothread, part, title};
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{Layer, LayerColumn, Remedy, Setting, State};
+use vmtax_findings::{LayerColumn, State};
+use vmtax_model::{Layer, Remedy, Setting};
 
 const IOTHREAD: Remedy<&str> =
     Setting::named("iothread").remedy("on", "Give the disk an iothread of its own");
@@ -82,7 +83,8 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::test_evidence::{column, findings};
-    use vmtax_model::{Checkpoint, Machine, Plan, Role, ThreadCalls, Variant};
+    use vmtax_findings::ThreadCalls;
+    use vmtax_model::{Checkpoint, Machine, Plan, Role, Variant};
 
     fn findings_for(
         id: &str,

@@ -3,8 +3,9 @@
 
 use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};
+use vmtax_findings::{Comparison, Verdict};
 use vmtax_model::number::{nanoseconds, significant};
-use vmtax_model::{Comparison, Machine, Metric, Verdict};
+use vmtax_model::{Machine, Metric};
 
 /// An interval whose upper end is this many times its lower end hides differences that matter.
 const WIDE: f64 = 1.2;

@@ -466,7 +466,8 @@ mod tests {
         // Of two single jobs the names do not matter, nor which comes first.
         let named = vec![job("x", 1000.0, 1e6, &deep)];
         assert!(
-            findings(&[guest, named])[0].starts_with("reported-fio-gap: The first output has 25\u{a0}%")
+            findings(&[guest, named])[0]
+                .starts_with("reported-fio-gap: The first output has 25\u{a0}%")
         );
     }
 

@@ -2,8 +2,9 @@
 
 use crate::evidence::title;
 use crate::{Evidence, Finding, Rule};
+use vmtax_findings::{Difference, LayerColumn, Verdict};
 use vmtax_model::number::nanoseconds;
-use vmtax_model::{ChangeCost, Difference, LayerColumn, Remedy, SettingPlace, Verdict};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace};
 
 /// Traced over other requests: above, times under tracing are no times of the VM's.
 const MAX_OVERHEAD: f64 = 1.10;
@@ -110,10 +111,8 @@ fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::test_evidence::{advice, column, findings};
-    use vmtax_model::{
-        Comparison, Corrected, Difference, Estimate, Interval, Layer, Machine, Plan, State,
-        Summary, Variant,
-    };
+    use vmtax_findings::{Comparison, Corrected, Difference, Estimate, State, Summary};
+    use vmtax_model::{Interval, Layer, Machine, Plan, Variant};
 
     fn difference(variant: &str, ratio: f64, verdict: Verdict) -> Difference {
         let interval = Some(Interval {

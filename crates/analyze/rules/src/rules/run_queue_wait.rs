@@ -3,10 +3,9 @@
 
 use crate::rule::instruction;
 use crate::{Evidence, Finding, VmPart};
+use vmtax_findings::{CpuContention, RunQueueCause};
 use vmtax_model::number::percent;
-use vmtax_model::{
-    ChangeCost, CpuContention, Remedy, Role, RunQueueCause, SettingPlace, cpu_list, shell_path,
-};
+use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, cpu_list, shell_path};
 
 /// ": the VM's own threads compete for host CPU 1 (of their time: VM 98 %, other tasks 1 %)", the causes behind a statement of the wait; where the
 /// figures do not separate them, as a list.

@@ -2,8 +2,9 @@
 
 use crate::rule::{about_vm, instruction};
 use crate::{Evidence, Finding, Rule};
+use vmtax_findings::VmRates;
 use vmtax_model::number::bytes;
-use vmtax_model::{Accelerator, Setting, VmRates, cpu_list};
+use vmtax_model::{Accelerator, Setting, cpu_list};
 
 /// A huge page of x86-64, bytes.
 const HUGE_PAGE: u64 = 2 << 20;
@@ -168,7 +169,8 @@ fn nodes(evidence: &Evidence<'_>) -> usize {
 mod tests {
     use crate::test_evidence::host;
     use crate::{Evidence, evaluate, settings};
-    use vmtax_model::{Accelerator, MemoryRates, PinnedThread, VmRates, VmSettings};
+    use vmtax_findings::{MemoryRates, VmRates};
+    use vmtax_model::{Accelerator, PinnedThread, VmSettings};
 
     fn found(files: &[(&str, &str)], is_pinned: bool) -> Vec<String> {
         let mut host = host();

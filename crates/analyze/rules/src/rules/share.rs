@@ -2,10 +2,10 @@
 
 use crate::rule::rounds;
 use crate::{Finding, Rule};
+use vmtax_findings::{Estimate, ShareColumn, ShareFindings, ShareScore};
 use vmtax_model::number::counted;
 use vmtax_model::{
-    ChangeCost, Estimate, Plan, Remedy, SettingPlace, Share, ShareColumn, ShareFindings,
-    ShareMethod, ShareScore, Warning, shell_line,
+    ChangeCost, Plan, Remedy, SettingPlace, Share, ShareMethod, Warning, shell_line,
 };
 
 /// A configuration that takes more than this part of the baseline's time is not worth a change.
@@ -319,7 +319,8 @@ mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
     use std::collections::BTreeMap;
-    use vmtax_model::{Interval, Machine, REPORT_SCHEMA, Variant, WorkloadName, WorkloadSpec};
+    use vmtax_findings::REPORT_SCHEMA;
+    use vmtax_model::{Interval, Machine, Variant, WorkloadName, WorkloadSpec};
 
     /// Configurations with what each costs over the first, as evidence.
     fn evaluated<T>(ways: &[(&str, f64)], rounds: u32, look: impl Fn(&Evidence<'_>) -> T) -> T {

@@ -4,11 +4,9 @@ use super::run_queue_wait::{AFFINITY, CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread}
 use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
+use vmtax_findings::{Breakdown, CpuContention, Part, RunQueueCause, ThreadStates, WaitFor};
 use vmtax_model::number::percent;
-use vmtax_model::{
-    Breakdown, CpuContention, Machine, Part, Role, RunQueueCause, Setting, SettingPlace,
-    ThreadStates, WaitFor,
-};
+use vmtax_model::{Machine, Role, Setting, SettingPlace};
 
 pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "vcpu-run-queue-wait",
@@ -137,10 +135,8 @@ fn vcpus(
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{
-        Breakdown, Machine, Managed, Manager, Part, PartRow, Role, StateWait, ThreadGroup,
-        ThreadStates, VmFacts, WaitFor,
-    };
+    use vmtax_findings::{Breakdown, Part, PartRow, StateWait, ThreadStates, WaitFor};
+    use vmtax_model::{Machine, Managed, Manager, Role, ThreadGroup, VmFacts};
 
     fn vcpu(number: u32, runnable: f64, big_lock: f64) -> ThreadStates {
         let (call, below) = ("futex".to_owned(), String::new());

@@ -4,10 +4,11 @@ use super::run_queue_wait::{CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread, why_run_q
 use crate::evidence::MIN_SHARE;
 use crate::rule::{about_vm, instruction, live_change, measurement, virsh};
 use crate::{Evidence, Finding, Rule};
+use vmtax_findings::VmRates;
 use vmtax_model::number::percent;
 use vmtax_model::{
     ChangeCost, CpuQuota, CpuWeight, LiveChange, LiveMetric, LiveSetting, Remedy, Role, Setting,
-    SettingPlace, SettingValue, VmRates, shell_line,
+    SettingPlace, SettingValue, shell_line,
 };
 
 /// esxtop's guides name it as the limit of %RDY. Below it a VM's own threads may well wait for each other.
@@ -359,10 +360,8 @@ fn quota_values(vm: &VmRates) -> Vec<(&'static str, String)> {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{
-        CpuQuota, CpuWeight, Manager, Role, RunState, SettingPlace, ThreadRates, VmRates,
-        VmSettings,
-    };
+    use vmtax_findings::{ThreadRates, VmRates};
+    use vmtax_model::{CpuQuota, CpuWeight, Manager, Role, RunState, SettingPlace, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(

@@ -6,10 +6,11 @@ use crate::evidence::MIN_SHARE;
 use crate::rule::{live_change, measurement, qmp};
 use crate::{Evidence, Finding, Rule, VmPart};
 use serde_json::json;
+use vmtax_findings::{DiskRates, IoRates, VmRates};
 use vmtax_model::number::{bytes, nanoseconds, percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskRates, DiskSettings, GuestDiskSettings, IoRates, LiveChange, LiveMetric,
-    LiveSetting, Qcow2Settings, Remedy, Setting, SettingPlace, VmRates,
+    ChangeCost, DiskSettings, GuestDiskSettings, LiveChange, LiveMetric, LiveSetting,
+    Qcow2Settings, Remedy, Setting, SettingPlace,
 };
 
 /// QEMU reads so many times the bytes of the guest where it reads tables, too.

@@ -1,8 +1,9 @@
 use crate::Evidence;
 use crate::test_evidence::{advice, findings};
+use vmtax_findings::{DiskRates, IoRates, VmRates};
 use vmtax_model::{
-    DiskRates, DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, IoRates, LiveMetric,
-    LiveSetting, Manager, Qcow2Settings, SettingValue, VmRates, VmSettings,
+    DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, LiveMetric, LiveSetting, Manager,
+    Qcow2Settings, SettingValue, VmSettings,
 };
 
 fn says(id: &str, vm: &VmRates) -> Vec<String> {

@@ -4,10 +4,11 @@ use super::vm_io::{MIN_PER_S, waiting};
 use crate::evidence::MIN_SHARE;
 use crate::rule::{about_vm, live_change};
 use crate::{Evidence, Finding, Rule};
+use vmtax_findings::{IoRates, VmRates};
 use vmtax_model::number::{bytes, significant};
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, GuestDiskSettings, IoRates, LiveChange,
-    LiveMetric, LiveSetting, Setting, VmRates,
+    Accelerator, CLOCK_SOURCE_FILE, FAST_CLOCK_SOURCES, GuestDiskSettings, LiveChange, LiveMetric,
+    LiveSetting, Setting,
 };
 
 /// Clock sources that QEMU emulates, each with the rule that finds how often it is read, by VM exits.
@@ -174,7 +175,8 @@ fn changed(
 mod tests {
     use super::*;
     use crate::test_evidence::advice;
-    use vmtax_model::{Advice, DiskRates, GuestSettings, SettingValue, VmSettings};
+    use vmtax_findings::{Advice, DiskRates};
+    use vmtax_model::{GuestSettings, SettingValue, VmSettings};
 
     fn vm(disk: GuestDiskSettings, io: IoRates) -> VmRates {
         let disk = GuestDiskSettings {

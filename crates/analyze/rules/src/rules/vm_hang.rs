@@ -5,9 +5,10 @@ use super::vm_cpu::{INTERNAL_ERROR, MIN_READY, PANICKED, resume};
 use crate::rule::{about_vm, instruction, is_libvirts, measurement, qmp, virsh};
 use crate::{Evidence, Finding, Rule};
 use serde_json::json;
+use vmtax_findings::VmRates;
 use vmtax_model::number::{counted, duration};
 use vmtax_model::{
-    BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, VmRates, shell_line,
+    BlockedThread, FailureKind, KernelFailure, Manager, ProcessStop, Role, shell_line,
 };
 
 /// A kernel that hangs reports a lockup each 20 s, a stall each 3 minutes or more often.
@@ -352,10 +353,8 @@ mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
     use proptest::prelude::*;
-    use vmtax_model::{
-        BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, ThreadRates,
-        VmRates,
-    };
+    use vmtax_findings::{ThreadRates, VmRates};
+    use vmtax_model::{BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState};
 
     fn first(vm: &VmRates) -> Option<String> {
         crate::evaluate(&Evidence {

@@ -5,10 +5,10 @@
 use super::vm_guest::{BUSY_PER_S, SCHEDULERS};
 use crate::rule::live_change;
 use crate::{Finding, Rule};
+use vmtax_findings::{DiskRates, VmRates};
 use vmtax_model::number::significant;
 use vmtax_model::{
-    ChangeCost, DiskRates, HostQueue, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace,
-    VmRates,
+    ChangeCost, HostQueue, LiveChange, LiveMetric, LiveSetting, Remedy, SettingPlace,
 };
 
 pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
@@ -72,7 +72,8 @@ mod tests {
     use super::*;
     use crate::Evidence;
     use crate::test_evidence::advice;
-    use vmtax_model::{Advice, DeviceRates, VmSettings};
+    use vmtax_findings::{Advice, DeviceRates};
+    use vmtax_model::VmSettings;
 
     fn found(scheduler: &str, device: &str, per_s: f64) -> Vec<Advice> {
         let queue = HostQueue {

@@ -3,8 +3,9 @@
 use super::io_limits::limit_reached;
 use crate::rule::{about_vm, instruction, measurement};
 use crate::{Evidence, Finding, Rule, VmPart};
+use vmtax_findings::{DiskRates, ThreadRates, VmRates};
 use vmtax_model::number::{nanoseconds, percent, significant};
-use vmtax_model::{DiskRates, DiskSettings, Role, Setting, ThreadRates, VmRates, shell_line};
+use vmtax_model::{DiskSettings, Role, Setting, shell_line};
 
 /// esxtop's guides name 20 ms at the device as the limit of a healthy disk.
 const SLOW_DEVICE_NS: f64 = 20e6;
@@ -209,10 +210,8 @@ fn each_loaded(
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::findings;
-    use vmtax_model::{
-        DeviceRates, DiskRates, DiskSettings, IoLimits, IoRates, NicRates, Role, ThreadRates,
-        VmRates,
-    };
+    use vmtax_findings::{DeviceRates, DiskRates, IoRates, NicRates, ThreadRates, VmRates};
+    use vmtax_model::{DiskSettings, IoLimits, Role};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(

@@ -3,8 +3,9 @@
 use crate::evidence::MIN_SHARE;
 use crate::rule::{about_vm, instruction, is_libvirts, virsh};
 use crate::{Finding, Rule};
+use vmtax_findings::VmRates;
 use vmtax_model::number::{bytes, percent, significant};
-use vmtax_model::{ChangeCost, MemoryLimit, Remedy, Setting, SettingPlace, VmRates, shell_line};
+use vmtax_model::{ChangeCost, MemoryLimit, Remedy, Setting, SettingPlace, shell_line};
 
 /// Page faults that wait for a disk: at this rate they take a twentieth of a CPU's time and more on a fast SSD (0.1 ms each).
 const MANY_MAJOR_FAULTS: f64 = 500.0;
@@ -131,7 +132,8 @@ fn limit_values(limit: &MemoryLimit) -> [(&'static str, String); 2] {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{Manager, MemoryLimit, MemoryRates, RunState, VmRates, VmSettings};
+    use vmtax_findings::{MemoryRates, VmRates};
+    use vmtax_model::{Manager, MemoryLimit, RunState, VmSettings};
 
     fn lines(id: &str, vm: &VmRates) -> Vec<String> {
         let advice = advice(

@@ -4,11 +4,9 @@ use super::vm_cpu::BUSY_THREAD;
 use crate::evidence::MIN_SHARE;
 use crate::rule::{about_vm, instruction, measurement};
 use crate::{Finding, Rule};
+use vmtax_findings::{FunctionShare, NicRates, ProfileFindings, SampleShare, VmRates};
 use vmtax_model::number::{percent, significant};
-use vmtax_model::{
-    FunctionShare, NetBackend, NicRates, ProfileFindings, Remedy, Role, SampleShare, Setting,
-    VmRates,
-};
+use vmtax_model::{NetBackend, Remedy, Role, Setting};
 
 /// The lower end of slirp's part of a VM's CPU time from which on another backend is worth a try.
 const MIN_SLIRP: f64 = 0.02;
@@ -151,7 +149,7 @@ mod tests {
     use super::*;
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::ThreadRates;
+    use vmtax_findings::ThreadRates;
 
     #[test]
     fn slirp_is_found_by_its_samples() {

@@ -6,10 +6,11 @@ use super::vm_io::{BUSY_IOTHREAD, MIN_PER_S, is_served, waiting};
 use crate::rule::{about_vm, instruction, live_change, measurement, qmp};
 use crate::{Finding, Rule, VmPart};
 use serde_json::json;
+use vmtax_findings::{FunctionShare, ProfileFindings, ThreadRates, VmRates};
 use vmtax_model::number::{percent, significant};
 use vmtax_model::{
-    ChangeCost, DiskSettings, FunctionShare, LiveChange, LiveMetric, LiveSetting, ProfileFindings,
-    Remedy, Role, Setting, SettingPlace, ShareServer, ThreadRates, VmRates,
+    ChangeCost, DiskSettings, LiveChange, LiveMetric, LiveSetting, Remedy, Role, Setting,
+    SettingPlace, ShareServer,
 };
 
 /// A main loop on a CPU for so long makes the devices that it serves wait.
@@ -274,7 +275,8 @@ mod tests {
     use super::*;
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{DiskRates, IoRates, IothreadSettings, SampleShare, ShareDevice, VmSettings};
+    use vmtax_findings::{DiskRates, IoRates, SampleShare};
+    use vmtax_model::{IothreadSettings, ShareDevice, VmSettings};
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(

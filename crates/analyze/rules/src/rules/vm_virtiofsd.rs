@@ -4,8 +4,9 @@ use super::vm_cpu::run_queue_wait;
 use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule, VmPart};
+use vmtax_findings::DaemonRates;
 use vmtax_model::number::percent;
-use vmtax_model::{ChangeCost, DaemonRates, Remedy, SettingPlace, shell_path};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace, shell_path};
 
 const SOURCE: &str = "Linux kernel documentation, Control Group v2: CPU";
 
@@ -104,7 +105,7 @@ fn each(
 mod tests {
     use super::*;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::VmRates;
+    use vmtax_findings::VmRates;
 
     fn rules(is_stopped: bool, ready: f64, throttled: Option<f64>) -> Vec<&'static str> {
         let cgroup = Some("/sys/fs/cgroup/fs".to_owned());

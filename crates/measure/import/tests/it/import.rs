@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
+use vmtax_findings::{ExitTimes, RequestKind, VmExits, VmLayers};
 use vmtax_import::{Import, ImportSettings};
 use vmtax_model::testing::host;
 use vmtax_model::{
-    AddressSpace, Checkpoint, ExitTimes, HostFacts, ImportFacts, ImportedFiles, KvmClass, Plan,
-    RequestKind, Study, TraceSide, VmExits, VmLayers, files,
+    AddressSpace, Checkpoint, HostFacts, ImportFacts, ImportedFiles, KvmClass, Plan, Study,
+    TraceSide, files,
 };
 use vmtax_recording::Writer;
 

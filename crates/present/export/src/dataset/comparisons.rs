@@ -3,7 +3,8 @@
 use super::figures::FigureName;
 use crate::Run;
 use crate::table::{Cell, Column, Rows, maybe, text, words};
-use vmtax_model::{Comparison, Machine, MachineColumn, Study};
+use vmtax_findings::{Comparison, MachineColumn};
+use vmtax_model::{Machine, Study};
 use vmtax_recording::Recording;
 
 /// Figures that are compared.

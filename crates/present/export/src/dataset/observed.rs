@@ -2,7 +2,8 @@
 
 use crate::table::{Cell, Column, Rows, maybe, text, words};
 use crate::{ExportError, Run};
-use vmtax_model::{Accelerator, ExitActivity, Machine, VmFacts};
+use vmtax_findings::ExitActivity;
+use vmtax_model::{Accelerator, Machine, VmFacts};
 use vmtax_profile::{ObservedRows, Sampling, observed_rows};
 use vmtax_recording::Recording;
 

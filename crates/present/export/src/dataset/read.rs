@@ -10,7 +10,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
-use vmtax_model::{Better, Facts, FleetData, FleetFigure, FleetRun, FleetSeries};
+use vmtax_findings::{Facts, FleetData, FleetFigure, FleetRun, FleetSeries};
+use vmtax_model::Better;
 
 /// No vmtax measured before.
 const FIRST_YEAR: i16 = 2020;

@@ -1,7 +1,7 @@
 //! A horizontal axis in percent of the picture's width, linear from zero or logarithmic.
 
 use maud::{Markup, html as markup};
-use vmtax_model::Estimate;
+use vmtax_findings::Estimate;
 
 /// Where values lie.
 pub struct Axis {

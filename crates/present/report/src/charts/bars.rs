@@ -8,7 +8,8 @@ use crate::text::Joined;
 use crate::view::by_workload;
 use crate::view::verdict::{class, interval};
 use maud::{Markup, html};
-use vmtax_model::{Against, Better, Compared, Estimate, Machine, Unit, Verdict};
+use vmtax_findings::{Against, Compared, Estimate, Verdict};
+use vmtax_model::{Better, Machine, Unit};
 
 /// Height of a lane, CSS pixels; style.css gives the figures beside it the same.
 const LANE: f64 = 20.0;

@@ -6,7 +6,8 @@ use crate::number::{NONE, count, nanoseconds, nanoseconds_tick};
 use crate::text::{Joined, only_if};
 use maud::{Markup, html as markup};
 use std::fmt::Write as _;
-use vmtax_model::{CurvePoint, Growth, Law, Unit};
+use vmtax_findings::{CurvePoint, Growth, Law};
+use vmtax_model::Unit;
 
 const HEIGHT: f64 = 230.0;
 /// Half the distance over which the columns of a step lie side by side, in percent of the width.

@@ -5,7 +5,8 @@ use crate::engine::Chart;
 use crate::number::{self, count, nanoseconds, nanoseconds_tick};
 use maud::{Markup, html};
 use std::fmt::Write as _;
-use vmtax_model::{Latency, Machine, Summary, Unit};
+use vmtax_findings::Summary;
+use vmtax_model::{Latency, Machine, Unit};
 
 const MOST_BINS: f64 = 84.0;
 /// Fraction of the operations that a picture leaves out at each end, so that one outlier does not squeeze all the

@@ -5,7 +5,7 @@ use crate::engine::Chart;
 use crate::number::{count, counted, ratio, significant};
 use crate::text::{Paint, columns, fit, plain};
 use maud::{Markup, html};
-use vmtax_model::{HostRow, HostVerdict};
+use vmtax_findings::{HostRow, HostVerdict};
 
 /// More lanes are no picture.
 pub const MAX_LANES: usize = 12;

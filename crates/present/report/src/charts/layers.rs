@@ -9,9 +9,8 @@ use crate::view::layers::{self as view, Scale};
 use crate::view::verdict::class as verdict_class;
 use maud::{Markup, html};
 use std::fmt::Write as _;
-use vmtax_model::{
-    HeatMap, Layer, LayerColumn, LayerFindings, Row, Span, State, Summary, Waterfall,
-};
+use vmtax_findings::{HeatMap, LayerColumn, LayerFindings, Row, Span, State, Summary, Waterfall};
+use vmtax_model::Layer;
 
 /// The class that gives a layer its colour.
 pub fn class(layer: Layer) -> &'static str {

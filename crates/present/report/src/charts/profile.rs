@@ -4,7 +4,7 @@ use super::axis::{Axis, percent};
 use crate::engine::Chart;
 use base64::Engine;
 use maud::{Markup, html};
-use vmtax_model::{ThreadStates, WaitFor};
+use vmtax_findings::{ThreadStates, WaitFor};
 
 /// Characters of the longest bar.
 const BAR: usize = 20;
@@ -161,7 +161,7 @@ fn frame_height(svg: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::StateWait;
+    use vmtax_findings::StateWait;
 
     #[test]
     fn a_bar_is_full_and_in_the_order_of_states() {

@@ -5,7 +5,8 @@ use crate::engine::Chart;
 use crate::number::{NONE, counted, factor, value};
 use crate::text::{Joined, Paint, columns, fit, only_if, plain, when};
 use maud::{Markup, html};
-use vmtax_model::{Change, Metric, PastRun, SeriesFindings};
+use vmtax_findings::{Change, PastRun, SeriesFindings};
+use vmtax_model::Metric;
 
 /// A metric under the same conditions over the runs.
 pub struct Series<'a> {

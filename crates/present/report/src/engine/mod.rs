@@ -10,7 +10,8 @@ pub use table::{Cell, Column, Filled, Row, Table, Tone, figures, words};
 
 use crate::text::{Paint, only_if};
 use maud::Markup;
-use vmtax_model::{Advice, ChangeCost, Remedy, SettingPlace};
+use vmtax_findings::Advice;
+use vmtax_model::{ChangeCost, Remedy, SettingPlace};
 
 /// A renderer of whole reports.
 type Renderer = fn(&Report<'_>) -> String;

@@ -6,9 +6,8 @@ use crate::text::{Joined, only_if, when};
 use crate::view;
 use crate::view::verdict::{interval, paired_median};
 use crate::view::{host, origin};
-use vmtax_model::{
-    AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns, shell_line,
-};
+use vmtax_findings::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns};
+use vmtax_model::shell_line;
 use vmtax_recording::Recording;
 
 /// Makes the report of guest kernel antipatterns and their fixes.

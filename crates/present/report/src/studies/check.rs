@@ -5,7 +5,7 @@ use crate::number::{percent, ratio, value};
 use crate::text::{only_if, plain};
 use crate::view;
 use crate::view::verdict::{self, Pair, interval};
-use vmtax_model::{CheckFindings, CheckedRow, Verdict};
+use vmtax_findings::{CheckFindings, CheckedRow, Verdict};
 
 /// Makes the report of a check: metrics with their limits, passed or worse.
 pub fn report(findings: &CheckFindings) -> Report<'static> {
@@ -165,7 +165,8 @@ fn xml(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Comparison, Estimate, Interval, Metric};
+    use vmtax_findings::{Comparison, Estimate};
+    use vmtax_model::{Interval, Metric};
 
     fn findings(place: &str) -> CheckFindings {
         let row = |metric, median: f64, verdict| CheckedRow {

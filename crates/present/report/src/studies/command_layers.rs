@@ -5,10 +5,8 @@ use crate::engine::{Block, Section, Table, figures, words};
 use crate::number::{bytes, count, nanoseconds, percent, value};
 use crate::text::only_if;
 use crate::view;
-use vmtax_model::{
-    CommandLayers, DeviceClass, DeviceUse, ExecFindings, KindUse, LayerColumn, Metric, Unit,
-    UsedKinds,
-};
+use vmtax_findings::{CommandLayers, DeviceUse, ExecFindings, KindUse, LayerColumn, UsedKinds};
+use vmtax_model::{DeviceClass, Metric, Unit};
 
 /// Each disk's use, then where the time of a request goes; the same of the network cards, direction by direction.
 pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Section<'a>> {

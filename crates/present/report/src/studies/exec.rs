@@ -12,11 +12,11 @@ use crate::view::verdict::paired_median;
 use crate::view::{self, origin};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use vmtax_model::{
-    Accelerator, Advice, Breakdown, CommandLayers, Comparison, ExecFindings, Machine,
-    MachineColumn, Metric, Part, PartRow, Plan, Probes, Statuses, Unit, Verdict, Warning,
-    shell_line,
+use vmtax_findings::{
+    Advice, Breakdown, CommandLayers, Comparison, ExecFindings, MachineColumn, Part, PartRow,
+    Statuses, Verdict,
 };
+use vmtax_model::{Accelerator, Machine, Metric, Plan, Probes, Unit, Warning, shell_line};
 use vmtax_recording::Recording;
 
 /// The report. `layers`: what its guests asked of their disks.
@@ -424,7 +424,8 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{by_gain, largest};
-    use vmtax_model::{Advice, Breakdown, Machine, Part, PartRow, Remedy};
+    use vmtax_findings::{Advice, Breakdown, Part, PartRow};
+    use vmtax_model::{Machine, Remedy};
 
     #[test]
     fn the_largest_parts_are_fractions_of_the_additional_time_and_no_more_than_it() {

@@ -7,10 +7,11 @@ use crate::number::{count, nanoseconds};
 use crate::text::{Joined, grouped, only_if, when};
 use crate::view::{self, not_observed};
 use maud::html;
-use vmtax_model::{
-    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER,
-    MachineExits, NO_DEVICE, Summary, shell_line,
+use vmtax_findings::{
+    ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, MachineExits,
+    NO_DEVICE, Summary,
 };
+use vmtax_model::{Accelerator, shell_line};
 
 /// Makes the report of the costs of VM exits.
 pub fn report(findings: &ExitFindings) -> Report<'_> {

@@ -7,10 +7,11 @@ use crate::engine::{
 use crate::number::{NONE, count, counted, percent, ratio};
 use crate::text::{Joined, only_if};
 use crate::view::verdict::{interval, p_value};
-use vmtax_model::{
+use vmtax_findings::{
     Estimate, FLEET_LEVEL, FactEffect, FactValue, FleetFindings, HostRow, HostVerdict,
-    MetricOutlier, shell_line,
+    MetricOutlier,
 };
+use vmtax_model::shell_line;
 
 /// Hosts that a terminal lists without details.
 const MOST: usize = 20;

@@ -7,10 +7,8 @@ use crate::engine::{
 use crate::number::{NONE, count, counted, duration, nanoseconds, percent, range, ratio};
 use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
-use vmtax_model::{
-    Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, NoLaw, SizeRange,
-    StepCost,
-};
+use vmtax_findings::{Estimate, Growth, GrowthFindings, Law, MissingStep, NoLaw, StepCost};
+use vmtax_model::{Interval, Metric, SizeRange};
 use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.

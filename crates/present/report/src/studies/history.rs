@@ -8,9 +8,10 @@ use crate::number::{NONE, counted, value};
 use crate::text::{Joined, only_if, when};
 use std::collections::BTreeSet;
 use vmtax_analysis::FEWEST_RUNS;
-use vmtax_model::{
-    Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, SeriesFindings,
+use vmtax_findings::{
+    Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, SeriesFindings,
 };
+use vmtax_model::Metric;
 
 /// Series that a terminal draws without details.
 const DRAWN: usize = 6;

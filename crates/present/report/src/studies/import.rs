@@ -5,7 +5,8 @@ use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{count, nanoseconds};
 use crate::text::Joined;
 use crate::view::{origin, vm};
-use vmtax_model::{ImportFindings, ImportedFile, JoinedClock, TraceSide};
+use vmtax_findings::ImportFindings;
+use vmtax_model::{ImportedFile, JoinedClock, TraceSide};
 use vmtax_recording::Recording;
 
 /// Makes the report of imported traces.

@@ -4,9 +4,8 @@ use crate::number::ratio;
 use crate::text::Joined;
 use crate::view::by_workload;
 use crate::view::verdict::Pair;
-use vmtax_model::{
-    Estimate, Findings, Machine, MachineColumn, Metric, PrintedRow, TrialRecord, Unit,
-};
+use vmtax_findings::{Estimate, Findings, MachineColumn, PrintedRow};
+use vmtax_model::{Machine, Metric, TrialRecord, Unit};
 
 /// Heading of figures that a person named.
 const NAMED: &str = "--metric";

@@ -8,7 +8,7 @@ use crate::text::Joined;
 use crate::view;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use vmtax_model::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
+use vmtax_findings::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 use vmtax_recording::Recording;
 
 /// Puts the published result and the verdicts before the report of what was measured for it, whose answer becomes a tile.
@@ -188,7 +188,7 @@ fn word(verdict: ClaimVerdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::needed_by_all;
-    use vmtax_model::{ClaimRow, ClaimUnit, ClaimVerdict};
+    use vmtax_findings::{ClaimRow, ClaimUnit, ClaimVerdict};
 
     fn row(verdict: ClaimVerdict, rounds_needed: Option<u32>) -> ClaimRow {
         let (what, published, why) = (String::new(), String::new(), String::new());

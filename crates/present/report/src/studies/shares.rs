@@ -8,10 +8,8 @@ use crate::text::{Joined, distinct, only_if};
 use crate::view::verdict::{self, Pair};
 use crate::view::{self, by_workload, host, not_observed, origin};
 use std::collections::BTreeSet;
-use vmtax_model::{
-    Estimate, Keeping, Kept, ON_THE_HOST, Plan, ShareCell, ShareColumn, ShareFacts, ShareFindings,
-    ShareRow, ShareScore, WorkloadName, parse_size,
-};
+use vmtax_findings::{Estimate, ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
+use vmtax_model::{Keeping, Kept, ON_THE_HOST, Plan, ShareFacts, WorkloadName, parse_size};
 use vmtax_recording::Recording;
 
 /// Makes the report of a comparison of share methods.

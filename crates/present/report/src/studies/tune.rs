@@ -5,9 +5,9 @@ use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, si
 use crate::text::{Joined, only_if};
 use crate::view::verdict::interval;
 use crate::view::{origin, vm};
+use vmtax_findings::{BeforeAfter, Comparison, TuneFindings, TuneRow, TuneVerdict};
 use vmtax_model::{
-    BeforeAfter, Candidate, Comparison, Interval, LiveSetting, TuneFindings, TunePhase, TuneRecord,
-    TuneRow, TuneSpec, TuneStep, TuneVerdict, shell_line,
+    Candidate, Interval, LiveSetting, TunePhase, TuneRecord, TuneSpec, TuneStep, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -288,9 +288,8 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{
-        ChangeCost, Estimate, LiveChange, LiveMetric, SettingValue, Verdict, VmFacts,
-    };
+    use vmtax_findings::{Estimate, Verdict};
+    use vmtax_model::{ChangeCost, LiveChange, LiveMetric, SettingValue, VmFacts};
 
     fn row(action: &str, verdict: TuneVerdict) -> TuneRow {
         let setting = LiveSetting::DiskLimits {

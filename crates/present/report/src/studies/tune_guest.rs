@@ -8,9 +8,12 @@ use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
 use std::collections::BTreeMap;
+use vmtax_findings::{
+    Comparison, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneVerdict, Verdict,
+};
 use vmtax_model::{
-    Comparison, GuestTuneFindings, GuestTunePhase, GuestTuneRow, GuestTuneSpec, GuestTuneStep,
-    Plan, SecondScreening, TrialRecord, TuneVerdict, Verdict, Warning, WorkloadName, shell_line,
+    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning, WorkloadName,
+    shell_line,
 };
 use vmtax_recording::Recording;
 

@@ -7,7 +7,8 @@ use crate::number::{nanoseconds, percent, significant};
 use crate::text::{Joined, distinct, only_if};
 use crate::top;
 use crate::view::{origin, vm};
-use vmtax_model::{AbilityName, Advice, SettingPlace, VmDiagnosis};
+use vmtax_findings::{Advice, VmDiagnosis};
+use vmtax_model::{AbilityName, SettingPlace};
 use vmtax_recording::Recording;
 
 /// Causes that are shown: the first, and two that take less.

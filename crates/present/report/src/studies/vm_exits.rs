@@ -7,7 +7,8 @@ use crate::text::{Joined, only_if};
 use crate::view::{origin, vm};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use vmtax_model::{AddressSpace, ExitActivity, ExitCount, GuestExits, VmExits};
+use vmtax_findings::{ExitActivity, ExitCount, GuestExits, VmExits};
+use vmtax_model::AddressSpace;
 use vmtax_recording::Recording;
 
 /// Smaller parts of the time are not named.
@@ -138,7 +139,8 @@ fn dearest_device(exits: &GuestExits) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{DevicesFrom, ExitAddress, ExitReason, RunState, VcpuExits, VmFacts};
+    use vmtax_findings::{DevicesFrom, ExitAddress, ExitReason, VcpuExits};
+    use vmtax_model::{RunState, VmFacts};
 
     fn ten_seconds(
         vcpus: Vec<VcpuExits>,

@@ -6,10 +6,10 @@ use crate::engine::{Column, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds};
 use crate::text::{Joined, grouped, only_if};
 use crate::view::{origin, vm};
-use vmtax_model::{
-    DeviceClass, LayerColumn, Missing, RequestKind, Study, Summary, VmLayers, VmPackets,
-    VmRequests, VmTraced,
+use vmtax_findings::{
+    LayerColumn, RequestKind, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
 };
+use vmtax_model::{DeviceClass, Missing, Study};
 use vmtax_recording::Recording;
 
 /// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by

@@ -1,7 +1,8 @@
 //! A counter of a VM: its column, its field of CSV, its metric; the unit of its values; the reasons why a VM has none at a level.
 
+use vmtax_findings::VmRates;
 use vmtax_model::number::{NONE, bytes, nanoseconds, significant};
-use vmtax_model::{Accelerator, VmCounters, VmFacts, VmRates};
+use vmtax_model::{Accelerator, VmCounters, VmFacts};
 
 /// A counter of each VM.
 pub struct VmCounter {

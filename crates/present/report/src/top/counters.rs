@@ -3,9 +3,9 @@
 
 use super::counter::{self, BASE, CounterUnit, Labels, Metric, VmCounter};
 use std::collections::BTreeMap;
+use vmtax_findings::{DiskRates, VmRates};
 use vmtax_model::{
-    DiskCounters, DiskRates, NicCounters, RequestCounters, Role, RunState, ThreadCounters,
-    VmCounters, VmRates,
+    DiskCounters, NicCounters, RequestCounters, Role, RunState, ThreadCounters, VmCounters,
 };
 
 /// The counters that have a column, from left to right: between the VM's name, which comes first, and the busiest thread.

@@ -5,7 +5,8 @@ use super::counter::Labels;
 use super::counters::{KINDS, VM_COUNTERS};
 use crate::text::Joined;
 use std::fmt::Write;
-use vmtax_model::{Accelerator, TopSample, VmCounters, VmFacts, VmRates};
+use vmtax_findings::{TopSample, VmRates};
+use vmtax_model::{Accelerator, VmCounters, VmFacts};
 
 /// The first line.
 pub fn csv_head() -> String {

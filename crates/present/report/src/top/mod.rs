@@ -13,7 +13,8 @@ use crate::engine::{Block, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, counted, nanoseconds, percent, significant};
 use crate::text::{Joined, grouped, only_if, plain};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{DeviceRates, SettingPlace, TopSample, VmRates};
+use vmtax_findings::{DeviceRates, TopSample, VmRates};
+use vmtax_model::SettingPlace;
 
 /// The report. The answer is the finding that costs most.
 pub fn top(sample: &TopSample) -> Report<'static> {
@@ -192,7 +193,8 @@ pub fn host_disks(vms: &[VmRates]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Accelerator, Advice, DiskRates, IoRates, Remedy};
+    use vmtax_findings::{Advice, DiskRates, IoRates};
+    use vmtax_model::{Accelerator, Remedy};
 
     #[test]
     fn each_device_is_named_once() {

@@ -3,10 +3,8 @@
 use crate::number::NONE;
 use crate::text::{Joined, distinct, grouped, only_if};
 use std::collections::BTreeSet;
-use vmtax_model::{
-    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State,
-    Summary, WorkloadName, WorkloadSpec,
-};
+use vmtax_findings::{Estimate, LayerColumn, LayerFindings, Row, State, Summary};
+use vmtax_model::{Accelerator, Checkpoint, Layer, Machine, WorkloadName, WorkloadSpec};
 use vmtax_recording::Recording;
 
 /// A column in full: "Linux guest on tcg, aio=native"; of a running VM "vda, reads".

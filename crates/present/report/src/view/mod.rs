@@ -10,10 +10,10 @@ use crate::engine::{
 use crate::number::counted;
 use crate::text::{Joined, only_if, when};
 use std::path::Path;
+use vmtax_findings::{Comparison, Findings, MachineColumn, OverheadRow, Verdict};
 use vmtax_model::{
-    Check, Comparison, Findings, Guest, HostFacts, KernelFacts, KernelIdentity, Machine,
-    MachineColumn, Metric, Missing, OverheadRow, PinnedCpus, Plan, Readiness, SourceOfKernel,
-    Verdict, Warning, WorkloadName, shell_line,
+    Check, Guest, HostFacts, KernelFacts, KernelIdentity, Machine, Metric, Missing, PinnedCpus,
+    Plan, Readiness, SourceOfKernel, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 

@@ -3,7 +3,8 @@
 use crate::engine::Tone;
 use crate::number::{NONE, range, ratio};
 use crate::text::only_if;
-use vmtax_model::{Better, Estimate, Unit, Verdict};
+use vmtax_findings::{Estimate, Verdict};
+use vmtax_model::{Better, Unit};
 
 /// The class that gives a picture or a tile its colour.
 pub fn class(verdict: Verdict) -> &'static str {

@@ -7,6 +7,7 @@ use crate::common::studies::{
 };
 use crate::common::{THREE, findings, recording};
 use vmtax_analysis::Side;
+use vmtax_findings::*;
 use vmtax_model::*;
 use vmtax_recording::Recording;
 use vmtax_report::{Block, Cell, Report, Row, Table};

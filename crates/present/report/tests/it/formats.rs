@@ -3,7 +3,8 @@
 
 use crate::common::{self, findings, recording, trial_mut};
 use serde_json::Value;
-use vmtax_model::{Estimate, Findings, Machine, Outcome, TrialRecord, WorkloadName};
+use vmtax_findings::{Estimate, Findings};
+use vmtax_model::{Machine, Outcome, TrialRecord, WorkloadName};
 use vmtax_report::{json, overhead};
 
 const ALL: &[Machine] = common::THREE;
@@ -89,7 +90,7 @@ fn hostile_strings_stay_text() {
     let mut f = findings(&r);
     f.method = hostile.clone();
     f.kernels[1].1.version = hostile.clone();
-    f.advice.push(vmtax_model::Advice {
+    f.advice.push(vmtax_findings::Advice {
         finding: hostile.clone(),
         ..Default::default()
     });
@@ -138,7 +139,7 @@ fn holds_everything_and_reads_back() {
     let r = recording(Machine::ALL, 2);
     let f = findings(&r);
     let v: Value = serde_json::from_str(&json(&r, &f).unwrap()).unwrap();
-    assert_eq!(v["schema"], vmtax_model::REPORT_SCHEMA);
+    assert_eq!(v["schema"], vmtax_findings::REPORT_SCHEMA);
     assert_eq!(v["manifest"]["command"][0], "vmtax");
     assert_eq!(v["plan"]["rounds"], 2);
     assert_eq!(v["host"]["kernel"], "6.18.0");

@@ -3,7 +3,8 @@
 use crate::common::layers::{corrected, layers_recording, plain, varied};
 use crate::formats::assert_balanced;
 use crate::terminal::assert_within;
-use vmtax_model::{Estimate, Interval, LayerFindings, Missing};
+use vmtax_findings::{Estimate, LayerFindings};
+use vmtax_model::{Interval, Missing};
 use vmtax_report::{Style, json, layers};
 
 fn style(width: usize) -> Style {
@@ -157,7 +158,7 @@ fn hostile_strings_stay_text_on_both() {
     });
     f.differences[0].variant = hostile.clone();
     f.method = hostile.clone();
-    f.advice.push(vmtax_model::Advice {
+    f.advice.push(vmtax_findings::Advice {
         finding: hostile.clone(),
         ..Default::default()
     });
@@ -223,7 +224,7 @@ fn figures_that_are_no_numbers_and_columns_without_any_are_survived() {
     for column in &mut f.columns {
         column.rows.clear();
         column.waterfalls.clear();
-        column.heat = vmtax_model::HeatMap::default();
+        column.heat = vmtax_findings::HeatMap::default();
     }
     assert_balanced(&layers::report(&layers_recording(6), &f).html());
     terminal(&f, 80);

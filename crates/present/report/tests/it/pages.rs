@@ -11,10 +11,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
+use vmtax_findings::{Advice, CheckFindings, Estimate, LayerFindings, State, Summary, Thresholds};
 use vmtax_model::{
-    AbilityName, Advice, CheckFindings, DeviceClass, Estimate, Interval, LayerFindings, Machine,
-    ObservedVm, Outcome, Readiness, RunState, State, Study, Summary, Thresholds, VmFacts,
-    WorkloadName,
+    AbilityName, DeviceClass, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
+    VmFacts, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, Report, Style, findings_json};

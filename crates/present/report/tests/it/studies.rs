@@ -3,7 +3,8 @@
 use crate::common::studies::{exits as exit_findings, grown, reproduced};
 use crate::formats::assert_balanced;
 use crate::terminal::assert_within;
-use vmtax_model::{ExitFindings, GrowthFindings, Machine, MissingStep, ReproductionFindings};
+use vmtax_findings::{ExitFindings, GrowthFindings, MissingStep, ReproductionFindings};
+use vmtax_model::Machine;
 use vmtax_report::{Style, exits, findings_json, growth, json, reproduction};
 
 #[test]

@@ -1,7 +1,8 @@
 //! The terminal report: fits the width, obeys nothing that a guest sends.
 
 use crate::common::{self, findings, recording, trial_mut};
-use vmtax_model::{Findings, Interval, Machine, Metric, Outcome, Remedy, Warning, WorkloadName};
+use vmtax_findings::Findings;
+use vmtax_model::{Interval, Machine, Metric, Outcome, Remedy, Warning, WorkloadName};
 use vmtax_report::{Style, doctor, overhead, plain_json, sysbench};
 
 const ALL: &[Machine] = common::THREE;
@@ -156,7 +157,7 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
         machine: Machine::KVM,
         complaint: hostile.clone(),
     });
-    f.advice.push(vmtax_model::Advice {
+    f.advice.push(vmtax_findings::Advice {
         finding: hostile.clone(),
         ..Default::default()
     });

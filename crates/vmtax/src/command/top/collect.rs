@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use vmtax_findings::{GuestExits, REPORT_SCHEMA, TopSample, VmRates};
 use vmtax_model::samples::ExitCounts;
-use vmtax_model::{
-    Accelerator, GuestExits, REPORT_SCHEMA, TopSample, VmCounters, VmFacts, VmRates,
-};
+use vmtax_model::{Accelerator, VmCounters, VmFacts};
 use vmtax_observe::ExitTracer;
 use vmtax_observe::counters::own_cpu;
 use vmtax_profile::exits::{Devices, summary};

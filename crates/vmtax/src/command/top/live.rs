@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
-use vmtax_model::{GuestExits, TopSample};
+use vmtax_findings::{GuestExits, TopSample};
 use vmtax_screen::{Request, Screen};
 use vmtax_vm::{Fleet, Level};
 

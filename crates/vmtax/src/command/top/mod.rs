@@ -12,7 +12,7 @@ use exposition::Published;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use vmtax_model::TopSample;
+use vmtax_findings::TopSample;
 use vmtax_report::top_columns;
 use vmtax_vm::{Fleet, Interrupt, Level};
 

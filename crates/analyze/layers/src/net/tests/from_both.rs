@@ -9,7 +9,8 @@ use crate::request::JoinedRequest;
 use crate::synthetic::{MAIN, VCPU, facts};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use vmtax_model::{BatchKind, Checkpoint as C, RequestKind, State};
+use vmtax_findings::{BatchKind, RequestKind, State};
+use vmtax_model::Checkpoint as C;
 use vmtax_trace::Packet;
 
 /// Far more than any event waits for another, ticks.

@@ -7,7 +7,8 @@ use crate::join::{Joined, Reason};
 use crate::net::from_host::batching;
 use crate::synthetic::{MAIN, VCPU, facts};
 use proptest::prelude::*;
-use vmtax_model::{BatchKind, Checkpoint as C, QemuThread, RequestKind, Role};
+use vmtax_findings::{BatchKind, RequestKind};
+use vmtax_model::{Checkpoint as C, QemuThread, Role};
 use vmtax_trace::{Leaves, Packet, Sched};
 
 /// Another process, which sends to the guest.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::join::Reason;
 use proptest::prelude::*;
-use vmtax_model::State;
+use vmtax_findings::State;
 
 #[test]
 fn each_checkpoint_is_found_where_it_is() {

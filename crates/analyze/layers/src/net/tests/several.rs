@@ -4,7 +4,7 @@ use super::*;
 use crate::join::Reason;
 use crate::net::not_followed;
 use proptest::prelude::*;
-use vmtax_model::BatchKind;
+use vmtax_findings::BatchKind;
 
 const CLIENTS: i32 = 32;
 

@@ -18,7 +18,8 @@ use crate::view::verdict::{self, Pair, interval, tone};
 use crate::view::{self, began, host, origin};
 use next::{compared, corrected, next, open, why_open};
 use serde::Serialize;
-use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict, shell_line};
+use vmtax_findings::{Against, CompareFindings, Compared, LayerFindings, Verdict};
+use vmtax_model::shell_line;
 use vmtax_recording::Recording;
 
 /// The report; without a recording, of recordings that were compared with each other.
@@ -376,9 +377,10 @@ fn answer(findings: &CompareFindings) -> String {
 #[cfg(test)]
 mod tests {
     use super::{answer, corrected, open};
-    use vmtax_model::{
-        Against, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Spread, Verdict,
+    use vmtax_findings::{
+        Against, CompareFindings, Compared, Comparison, Estimate, Spread, Verdict,
     };
+    use vmtax_model::{Interval, Metric};
 
     fn row(rounds: u32) -> Compared {
         let spread = |median| Spread {

@@ -3,7 +3,8 @@
 use crate::number::{count, counted, duration, percent};
 use crate::text::{Joined, only_if};
 use crate::view;
-use vmtax_model::{Against, CompareFindings, Compared, Probes, Verdict, WorkloadName};
+use vmtax_findings::{Against, CompareFindings, Compared, Verdict};
+use vmtax_model::{Probes, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Factor between a budget and the time that its rounds would take at the rate so far.

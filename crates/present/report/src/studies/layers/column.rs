@@ -6,7 +6,8 @@ use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone, figures, 
 use crate::number::{count, counted, nanoseconds};
 use crate::text::only_if;
 use crate::view::layers::{self as view, Scale};
-use vmtax_model::{CallRow, Corrected, LayerColumn, Row, State, Summary, Waterfall};
+use vmtax_findings::{Corrected, LayerColumn, Row, State, Summary, Waterfall};
+use vmtax_model::CallRow;
 
 /// Columns of the longest bar of characters.
 const BAR: usize = 20;

@@ -11,7 +11,8 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::{listed, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{DeviceClass, LayerColumn, LayerFindings, Plan, Probes, Summary, main_column};
+use vmtax_findings::{LayerColumn, LayerFindings, Summary, main_column};
+use vmtax_model::{DeviceClass, Plan, Probes};
 use vmtax_recording::Recording;
 
 /// Most states and layers that the answer names.

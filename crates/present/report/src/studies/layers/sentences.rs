@@ -4,9 +4,10 @@ use crate::number::{count, counted, nanoseconds, percent, range, signed_percent}
 use crate::text::{Joined, distinct, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
-use vmtax_model::{
-    Batching, Difference, Estimate, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict,
+use vmtax_findings::{
+    Batching, Difference, Estimate, LayerColumn, LayerFindings, Matched, Verdict,
 };
+use vmtax_model::{Machine, Missing};
 
 /// Returns the tracing overhead, compared with the untraced control.
 pub fn observer(column: &LayerColumn) -> String {
@@ -268,7 +269,8 @@ fn span(low: f64, high: f64, text: impl Fn(f64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Comparison, Interval};
+    use vmtax_findings::Comparison;
+    use vmtax_model::Interval;
 
     fn difference_of(low: f64, median: f64, high: f64, rounds_suffice: bool) -> String {
         // Of a base of 240 µs.

@@ -10,9 +10,8 @@ use crate::sysbench;
 use crate::text::{Joined, grouped, only_if};
 use crate::view::{self, absence, machines, verdict};
 use vmtax_analysis::distributions;
-use vmtax_model::{
-    Findings, Latency, Machine, MachineColumn, Outcome, TrialRecord, Verdict, WorkloadName,
-};
+use vmtax_findings::{Findings, MachineColumn, Verdict};
+use vmtax_model::{Latency, Machine, Outcome, TrialRecord, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Rounds below which a picture of them shows no more than their table.

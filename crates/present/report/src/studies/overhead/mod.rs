@@ -10,9 +10,8 @@ use crate::engine::{Block, Cell, Figure, Notice, Report, Section, Table, Tone, f
 use crate::number::{NONE, counted, half_width, percent, plus_minus, range, ratio, value};
 use crate::text::{Joined, grouped, only_if};
 use crate::view::{self, absence, guests, host, machines, origin, rounds_text, verdict};
-use vmtax_model::{
-    Comparison, Estimate, Findings, Machine, MachineColumn, Metric, Spread, Verdict, WorkloadName,
-};
+use vmtax_findings::{Comparison, Estimate, Findings, MachineColumn, Spread, Verdict};
+use vmtax_model::{Machine, Metric, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Makes the report of the virtualization overhead.

@@ -3,7 +3,7 @@
 use super::samples::{SHOWN, percent, range, trigger};
 use crate::engine::{Cell, Notice, Report, Section, Table, figures, words};
 use crate::number::counted;
-use vmtax_model::{FunctionChange, ProfileChanges, ProfileFindings};
+use vmtax_findings::{FunctionChange, ProfileChanges, ProfileFindings};
 
 /// Functions whose fraction of the samples changed. `unlike`: why the profiles are not comparable.
 pub fn changes(found: &ProfileChanges, unlike: &[String]) -> Report<'static> {

@@ -3,9 +3,8 @@
 use crate::engine::{Column, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds, were};
 use crate::text::Joined;
-use vmtax_model::{
-    AddressSpace, DevicesFrom, ExitActivity, ExitAddress, ExitCount, GuestExits, VcpuExits,
-};
+use vmtax_findings::{DevicesFrom, ExitActivity, ExitAddress, ExitCount, GuestExits, VcpuExits};
+use vmtax_model::AddressSpace;
 
 /// Reasons and addresses that a terminal shows without details.
 const SHOWN: usize = 12;

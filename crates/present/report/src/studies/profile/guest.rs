@@ -5,7 +5,8 @@ use crate::ReportError;
 use crate::engine::{Block, Cell, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds, were};
 use crate::text::only_if;
-use vmtax_model::{CallCounts, CodePlace, CountMethod, GuestCall, GuestCode, GuestFindings};
+use vmtax_findings::{CodePlace, GuestCall, GuestCode, GuestFindings};
+use vmtax_model::{CallCounts, CountMethod};
 
 /// System calls that a terminal shows without details, and that a page lists.
 const SHOWN: (usize, usize) = (15, 40);

@@ -16,7 +16,7 @@ use crate::engine::{Figure, Notice, Origin, Report, Section, Table, figures, wor
 use crate::text::Joined;
 use crate::view::not_observed;
 use samples::{functions, heading, percent, range};
-use vmtax_model::{Advice, ProfileFindings};
+use vmtax_findings::{Advice, ProfileFindings};
 
 /// The flame graphs that a profile has, as SVG.
 #[derive(Debug, Clone, Default)]

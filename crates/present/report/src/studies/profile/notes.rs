@@ -4,7 +4,7 @@ use super::samples::percent;
 use super::{exits, guest};
 use crate::number::{count, counted, nanoseconds, were};
 use crate::text::{Joined, only_if};
-use vmtax_model::{FunctionShare, Pauses, ProfileFindings, UnnamedFile, WallFindings};
+use vmtax_findings::{FunctionShare, Pauses, ProfileFindings, UnnamedFile, WallFindings};
 
 /// With fewer samples on CPU than this a fraction of a half is known to a tenth at best.
 const FEW: u64 = 100;
@@ -228,8 +228,8 @@ fn is_in(function: &FunctionShare, file: &UnnamedFile) -> bool {
 mod tests {
     use super::super::samples::heading;
     use super::*;
+    use vmtax_findings::{GuestFindings, SampleShare, ScheduleFindings};
     use vmtax_model::samples::StopsEnded;
-    use vmtax_model::{GuestFindings, SampleShare, ScheduleFindings};
 
     /// A profile of which there is so much of everything.
     fn of(n: u64) -> ProfileFindings {

@@ -3,7 +3,7 @@
 use crate::engine::{Cell, Table, figures, words};
 use crate::number::{NONE, count, counted};
 use crate::text::{fit, only_if, plain};
-use vmtax_model::{FunctionShare, ProfileFindings, SampleShare};
+use vmtax_findings::{FunctionShare, ProfileFindings, SampleShare};
 
 /// Functions that a terminal shows without details.
 pub const SHOWN: usize = 12;

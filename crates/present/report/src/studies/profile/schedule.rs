@@ -4,7 +4,7 @@ use super::samples::percent;
 use crate::engine::{Cell, Section, Table, figures, words};
 use crate::number::{count, nanoseconds};
 use crate::text::{Joined, only_if};
-use vmtax_model::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadSchedule};
+use vmtax_findings::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadSchedule};
 
 /// Rows of threads, futexes and system calls that a terminal shows without details.
 const SHOWN: (usize, usize, usize) = (24, 16, 8);

@@ -5,10 +5,11 @@ use crate::charts::profile::{ThreadBars, bar, legend};
 use crate::engine::{Cell, Figure, Table, Tone, figures, words};
 use crate::number::{self, NONE, count, counted};
 use crate::text::{Joined, listed, only_if, plain};
-use vmtax_model::{
-    ProcessStop, ProfileFindings, Role, RunState, StateFindings, StateSource, StateWait,
-    ThreadRates, ThreadShare, ThreadStates, WaitFor,
+use vmtax_findings::{
+    ProfileFindings, StateFindings, StateSource, StateWait, ThreadRates, ThreadShare, ThreadStates,
+    WaitFor,
 };
+use vmtax_model::{ProcessStop, Role, RunState};
 
 /// Threads that a terminal shows without details, and that a page draws.
 const SHOWN: (usize, usize) = (12, 40);
@@ -404,7 +405,7 @@ pub fn on_cpu(findings: &ProfileFindings) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{DevicesFrom, GuestExits};
+    use vmtax_findings::{DevicesFrom, GuestExits};
 
     #[test]
     fn threads_that_did_not_run_are_named_below_the_others() {

@@ -2,6 +2,7 @@
 //! under TCG, of the micro-guest under KVM, and of the bare host.
 
 use super::{host, recording};
+use vmtax_findings::*;
 use vmtax_model::*;
 use vmtax_recording::Recording;
 

@@ -5,6 +5,7 @@ pub mod studies;
 pub mod traced;
 
 use std::path::PathBuf;
+use vmtax_findings::*;
 use vmtax_model::*;
 use vmtax_recording::{Manifest, Recording};
 

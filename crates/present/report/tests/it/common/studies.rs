@@ -1,6 +1,7 @@
 //! Recordings of studies with known costs, each round of another drift and with a little noise.
 
 use super::{THREE, host, recording};
+use vmtax_findings::*;
 use vmtax_model::*;
 use vmtax_recording::Recording;
 

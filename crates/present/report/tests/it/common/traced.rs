@@ -3,6 +3,7 @@
 use super::layers::{column, plain};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use vmtax_findings::*;
 use vmtax_model::*;
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
