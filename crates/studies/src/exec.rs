@@ -95,7 +95,8 @@ pub struct ExecOptions {
     /// Extract a metric from the output: REGEX's first group is the number; NAME:higher or NAME:lower tells which is better
     #[arg(long = "metric", value_name = "NAME=REGEX")]
     metrics: Vec<MetricPattern>,
-    /// Run once more in each guest and trace its requests to the scratch disk by layer; with --net, one more run traces its network packets
+    /// Run once more in each guest and trace its requests to the scratch disk by layer; with --net, one more run traces
+    /// its network packets
     #[arg(long, conflicts_with = "terminal")]
     layers: bool,
     /// Run once more in each guest and profile its QEMU, into a recording of its own

@@ -48,7 +48,8 @@ pub struct ScaleOptions {
     /// Time limit of all rounds: 90s, 10m, 2h; skips problem sizes for which six rounds take longer
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
-    /// Boot once a round for all sizes, ascending, instead of once for each: for options whose sizes follow on each other, as open-fids.count with open-fids.keep=yes
+    /// Boot once a round for all sizes, ascending, instead of once for each: for options whose sizes follow on each other,
+    /// as open-fids.count with open-fids.keep=yes
     #[arg(long)]
     one_boot: bool,
     /// Compare disk configurations: KEY=VALUE,VALUE,... as in `vmtax layers`

@@ -52,7 +52,8 @@ Examples:
   vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
 )]
 pub struct ShareOptions {
-    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: those of 9p 9p,msize=512000 9p,msize=512000,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs that this host can have]
+    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: those of 9p 9p,msize=512000
+    /// 9p,msize=512000,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs that this host can have]
     #[arg(value_name = "METHOD")]
     methods: Vec<String>,
     /// Fewer methods and a smaller tree, in four minutes

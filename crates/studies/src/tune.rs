@@ -64,8 +64,10 @@ pub struct TuneOptions {
     /// Make the changes, measure them, keep what helps; without it nothing is changed
     #[arg(long)]
     apply: bool,
-    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in again), guest-reboot, restart (of the
-    /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live for a running VM, else all except host]
+    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in
+    /// again), guest-reboot, restart (of the
+    /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live
+    /// for a running VM, else all except host]
     #[arg(
         long,
         value_name = "LIST",
@@ -73,11 +75,14 @@ pub struct TuneOptions {
         hide_possible_values = true
     )]
     allow: Vec<Allowed>,
-    /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes), requests (IOPS of the disks), throughput
-    /// (of the disks), run (CPU time that the vCPUs get: more is better) or exits (VM exits per second) [default: the metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
+    /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes),
+    /// requests (IOPS of the disks), throughput
+    /// (of the disks), run (CPU time that the vCPUs get: more is better) or exits (VM exits per second) [default: the
+    /// metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
-    /// Command that measures the metric: it is run for each measurement, and the last number in its output is the metric; lower is better
+    /// Command that measures the metric: it is run for each measurement, and the last number in its output is the metric;
+    /// lower is better
     #[arg(long, value_name = "CMD", conflicts_with = "metric")]
     metric_command: Option<String>,
     /// A higher number from --metric-command is better

@@ -112,7 +112,7 @@ show, what takes each away, who published it, and what would prove it. Measures 
 Examples:
   vmtax review web01.xml
   qm config 101 | vmtax review -
-  vmtax review \"$(tr '\\\\0' ' ' < /proc/4711/cmdline)\"
+  vmtax review \"$(tr '\\0' ' ' < /proc/4711/cmdline)\"
   vmtax review host-fio.json guest-fio.json web01.xml --format md"
     )]
     Review(ReviewArgs),
@@ -355,7 +355,8 @@ pub struct ReportArgs {
     /// Write the report into this file instead of printing it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Guest trace to add to a recording of `vmtax layers --vm`: the file that `vmtax agent observe` wrote in the guest at the same time
+    /// Guest trace to add to a recording of `vmtax layers --vm`: the file that `vmtax agent observe` wrote in the guest at
+    /// the same time
     #[arg(long, value_name = "FILE")]
     pub guest_trace: Option<PathBuf>,
 }

@@ -18,7 +18,8 @@ const MIN_GAIN: f64 = 0.02;
 /// Threads wait longer while they are traced and sampled.
 const MIN_TRACED_GAIN: f64 = 0.1;
 
-/// The causes: first that the VM does not run, then the one that takes most time; of those that take the same, or an unknown time, those of the counters first.
+/// The causes: first that the VM does not run, then the one that takes most time; of those that take the same, or an
+/// unknown time, those of the counters first.
 /// `None` where the two samples are of two processes.
 pub fn diagnosis(
     samples: &VmSamples,

@@ -1,4 +1,5 @@
-//! Findings over metrics: overheads of machines (`run`), of ways to share (`share`), and costs of antipatterns, each with its remedies.
+//! Findings over metrics: overheads of machines (`run`), of ways to share (`share`), and costs of antipatterns, each with
+//! its remedies.
 
 use crate::{Advice, Comparison, Estimate};
 use serde::{Deserialize, Serialize};

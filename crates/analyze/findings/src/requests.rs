@@ -72,7 +72,8 @@ pub struct KindUse {
     /// Number of requests of each length: bytes, count; shortest first. Packets have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<(u64, u64)>,
-    /// From the guest's block layer taking a request in, to its completing it. Of packets that were followed: from the guest's stack to
+    /// From the guest's block layer taking a request in, to its completing it. Of packets that were followed: from the
+    /// guest's stack to
     /// QEMU's backend, or from there to the guest's stack.
     pub time: Summary,
     /// Numbers of packets that one doorbell or interrupt served; requests have none.

@@ -178,7 +178,8 @@ pub struct DiskRates {
     /// Tells that DAVG is null because the kernel counts the times of this volume's requests in ticks, too long for so few.
     #[serde(default)]
     pub davg_needs_requests: bool,
-    /// Mean time of a request in QEMU and the host's kernel, ns: KAVG, BLKAVG without DAVG; where the kernel splits requests, a lower
+    /// Mean time of a request in QEMU and the host's kernel, ns: KAVG, BLKAVG without DAVG; where the kernel splits
+    /// requests, a lower
     /// bound. Null where one of them is.
     pub kavg_ns: Option<f64>,
 }

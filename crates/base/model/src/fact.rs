@@ -178,7 +178,8 @@ impl HostFacts {
         }
     }
 
-    /// Where a study runs when no machine is named: native, KVM where it runs kernels with hardware virtualization, and TCG, of QEMU.
+    /// Where a study runs when no machine is named: native, KVM where it runs kernels with hardware virtualization, and
+    /// TCG, of QEMU.
     pub fn default_machines(&self) -> Vec<Machine> {
         let all = [Machine::NATIVE, Machine::KVM, Machine::TCG];
         let is_slow = |m: &Machine| m.is_kvm() && self.kvm.class != KvmClass::Hardware;

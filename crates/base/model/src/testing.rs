@@ -148,7 +148,8 @@ pub fn handed_over() -> Option<std::ffi::OsString> {
     std::env::var_os(AGAIN)
 }
 
-/// Runs the test that calls it once more, alone, in a PID namespace of its own, and fails where it fails there. The test is listed as
+/// Runs the test that calls it once more, alone, in a PID namespace of its own, and fails where it fails there. The test
+/// is listed as
 /// skipped where this host lets no user make one.
 ///
 /// # Errors

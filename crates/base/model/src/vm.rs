@@ -159,7 +159,8 @@ pub struct VmDisk {
     pub aio: Option<String>,
     /// The iothread that serves it; null for the main loop, or without a monitor.
     pub iothread: Option<String>,
-    /// The host's block device beneath, under partitions and volumes, as the kernel's block events print it; null where there is not
+    /// The host's block device beneath, under partitions and volumes, as the kernel's block events print it; null where
+    /// there is not
     /// exactly one.
     pub host_device: Option<u64>,
     /// The block device that the disk itself is, by the same number; null where it is a file.
@@ -278,7 +279,8 @@ pub enum FailureKind {
     Oops,
 }
 
-/// The ID that a user gave a device, by the path of it, or of a part of it, among QEMU's objects: `/machine/peripheral/ID/…`; `None` for
+/// The ID that a user gave a device, by the path of it, or of a part of it, among QEMU's objects:
+/// `/machine/peripheral/ID/…`; `None` for
 /// a device without.
 pub fn device_id(path: &str) -> Option<&str> {
     path.strip_prefix("/machine/peripheral/")?.split('/').next()
@@ -295,7 +297,8 @@ pub fn libvirt_target(id: &str) -> Option<String> {
     Some(format!("{bus}{}", letters(number)))
 }
 
-/// The number of a SCSI disk, `scsi0-0-0-3`: controller, bus, target, unit. Fifteen units a controller have disks, all but the seventh,
+/// The number of a SCSI disk, `scsi0-0-0-3`: controller, bus, target, unit. Fifteen units a controller have disks, all but
+/// the seventh,
 /// which is the controller's own.
 fn scsi(id: &str) -> Option<u32> {
     let [controller, _, _, unit] = numbers(id.strip_prefix("scsi")?)?;

@@ -201,7 +201,8 @@ pub struct Qcow2Settings {
 }
 
 impl Qcow2Settings {
-    /// An image of this size, bytes, that `qemu-img create` makes with these values of its options, by their names; without a cache.
+    /// An image of this size, bytes, that `qemu-img create` makes with these values of its options, by their names;
+    /// without a cache.
     pub fn made<'a>(virtual_size: u64, option: impl Fn(&str) -> Option<&'a str>) -> Qcow2Settings {
         // Without the option 64 KiB; no image has less than 512 bytes.
         let cluster_size = option("cluster_size")

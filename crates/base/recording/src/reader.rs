@@ -1,4 +1,5 @@
-//! Reading a recording back, and the list of those in a folder. Nothing in its files is trusted: they may be cut off, damaged, or a stranger's.
+//! Reading a recording back, and the list of those in a folder. Nothing in its files is trusted: they may be cut off,
+//! damaged, or a stranger's.
 
 use crate::error::RecordingError;
 use crate::file::{read_bounded, read_json};

@@ -10,7 +10,7 @@ const MAX_TEXT_FILE: u64 = 4 << 20;
 /// The longest text in a file that is read, bytes: all the formats of a system, or the options of a large machine.
 const MAX_TEXT: u64 = 64 << 20;
 const MAX_STRING: usize = 4096;
-/// No event is so long as a line, bytes.
+/// The longest line that is read, bytes: no event is so long.
 const MAX_LINE: u64 = 64 << 10;
 
 /// A trace cannot be read.

@@ -254,7 +254,8 @@ impl Surveyed {
     }
 }
 
-/// Decides whose events each file has: QEMU's; of kernels the guest's is the one that was named, that trace-cmd synchronized with its host, or that has
+/// Decides whose events each file has: QEMU's; of kernels the guest's is the one that was named, that trace-cmd
+/// synchronized with its host, or that has
 /// no events of KVM.
 pub(crate) fn assign_sides(
     files: &mut [Surveyed],

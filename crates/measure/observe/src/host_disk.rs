@@ -40,7 +40,8 @@ pub fn block_device_number(path: &Path) -> Option<u64> {
     Some(number(data.rdev()))
 }
 
-/// The number of the whole device that the file at `path`, or the block device there, has its bytes on in the end: beneath partitions,
+/// The number of the whole device that the file at `path`, or the block device there, has its bytes on in the end: beneath
+/// partitions,
 /// logical volumes and the like. `None` where there are several, or none.
 pub fn lowest_device(path: &Path) -> Option<u64> {
     let data = fs::metadata(path).ok()?;
@@ -128,7 +129,8 @@ impl WholeDevice {
     }
 }
 
-/// Returns the disk of a partition, or the device itself. Devices on top of others, as logical volumes, are not followed down: their
+/// Returns the disk of a partition, or the device itself. Devices on top of others, as logical volumes, are not followed
+/// down: their
 /// requests are the VM's, and where those of the lower one lie is in a table.
 fn whole_device(folder: &Path) -> Option<WholeDevice> {
     let mut folder = fs::canonicalize(folder).ok()?;
@@ -145,7 +147,8 @@ fn whole_device(folder: &Path) -> Option<WholeDevice> {
     })
 }
 
-/// Tells whether the device with this folder, a disk or a partition, takes bios and no requests: since Linux 5.0 every other one has
+/// Tells whether the device with this folder, a disk or a partition, takes bios and no requests: since Linux 5.0 every
+/// other one has
 /// hardware queues.
 pub(crate) fn is_bio_based(folder: &Path) -> bool {
     let disk = if folder.join("partition").exists() {

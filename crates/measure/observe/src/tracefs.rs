@@ -39,7 +39,8 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
 /// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
 ///
 /// # Errors
-/// When there is none that we may mount: [`ProbeError::NoTracefs`], [`ProbeError::NotPermitted`]; when what it says of threads would
+/// When there is none that we may mount: [`ProbeError::NoTracefs`], [`ProbeError::NotPermitted`]; when what it says of
+/// threads would
 /// not be understood: [`ProbeError::OtherPidNamespace`]; where nobody may use it: [`ProbeError::LockedDown`].
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
     if !is_first_pid_namespace() {
@@ -243,7 +244,8 @@ pub(crate) fn layouts(
     sink("clock", format!("{}\n", clock.name()).as_bytes()).map_err(saving)
 }
 
-/// Reads a file in one call and with room for all: `header_page` gives nothing to a second one (`fs::read` begins with a small one).
+/// Reads a file in one call and with room for all: `header_page` gives nothing to a second one (`fs::read` begins with a
+/// small one).
 fn whole(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; DESCRIPTION];
     let mut file = File::open(path)?;

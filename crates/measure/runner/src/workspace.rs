@@ -1,4 +1,5 @@
-//! The files that a run's machines work on: a scratch folder, and the images that guests boot from, made once and used in every round.
+//! The files that a run's machines work on: a scratch folder, and the images that guests boot from, made once and used in
+//! every round.
 
 use crate::RunError;
 use crate::requirements::Requirements;

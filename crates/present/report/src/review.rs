@@ -82,9 +82,7 @@ fn further(advice: &[Advice]) -> Vec<Section<'static>> {
         return Vec::new();
     }
     let table = Table::of("Also found", rest)
-        .column(words("finding").broken(60, 30), |one| {
-            one.finding.clone()
-        })
+        .column(words("finding").broken(60, 30), |one| one.finding.clone())
         .column(words("remedy").broken(40, 20), |one| {
             one.remedies
                 .first()

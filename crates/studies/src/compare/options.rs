@@ -73,7 +73,8 @@ pub struct CompareOptions {
     /// A variant with this QEMU; repeat for each. Given once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
-    /// A variant with this guest kernel: a file, or a kernel version or Debian suite that `vmtax get kernel` fetches; repeat for each. Given
+    /// A variant with this guest kernel: a file, or a kernel version or Debian suite that `vmtax get kernel` fetches;
+    /// repeat for each. Given
     /// once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
@@ -89,7 +90,8 @@ pub struct CompareOptions {
     /// Runs of each workload per boot of a guest [default: 3; for exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ only in options of workloads and attributes of the disk's request queue (block-queue.)
+    /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ only in options of
+    /// workloads and attributes of the disk's request queue (block-queue.)
     /// [default where only these differ, and the workloads leave no files, warm caches or dirty pages in the guest]
     #[arg(long, conflicts_with = "fresh_boots")]
     one_boot: bool,
@@ -99,7 +101,8 @@ pub struct CompareOptions {
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` divides it among its calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// For exec CMD: go on where CMD fails, and let its failing runs count; otherwise its first failure in the baseline ends the run
+    /// For exec CMD: go on where CMD fails, and let its failing runs count; otherwise its first failure in the baseline
+    /// ends the run
     #[arg(long)]
     ignore_failure: bool,
     /// For the workload `disk`: also trace its requests, to show which layers differ

@@ -73,7 +73,8 @@ pub struct MeasurementOptions {
     /// test guest without an operating system [default: native and tcg, and kvm where it is usable]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
-    /// Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: 6]
+    /// Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs
+    /// 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
     /// Timeout of each run of a workload: 90s, 10m, 2h [default: 10m]

@@ -292,7 +292,7 @@ impl Tested {
         }
     }
 
-    /// A claim that a figure decides, or that has none.
+    /// A result of this verdict, without an estimate of further rounds.
     pub fn decided(
         measured: Option<Estimate>,
         unit: ClaimUnit,
@@ -308,7 +308,7 @@ impl Tested {
         }
     }
 
-    /// A machine's overhead, that must be at least so many times; `None` where it has none.
+    /// A machine's overhead, that must be at least so many times; `overhead` is `None` where it has none.
     pub fn overhead(
         overhead: Option<&Comparison>,
         machine: Machine,

@@ -134,7 +134,8 @@ fn iothread_properties(settings: &Settings) -> impl Iterator<Item = (&str, &str)
     set_of(settings).filter(|(key, _)| Setting::of(key).part == SettingPart::IothreadProperty)
 }
 
-/// libvirt's element of an iothread with these properties; `None` where it needs none. Those that libvirt does not know are left out.
+/// libvirt's element of an iothread with these properties; `None` where it needs none. Those that libvirt does not know
+/// are left out.
 fn iothread_element(settings: &Settings) -> Option<String> {
     let (mut poll, mut attributes) = (String::new(), String::new());
     for (key, value) in iothread_properties(settings) {

@@ -36,7 +36,8 @@ pub struct GuestTuneOptions {
     /// [default: disk rw=randread]
     #[arg(value_name = "WORKLOAD", conflicts_with = "vm")]
     words: Vec<String>,
-    /// Start from the configuration of this VM, which itself is not touched: a running VM, a libvirt domain, a file with its XML, or a
+    /// Start from the configuration of this VM, which itself is not touched: a running VM, a libvirt domain, a file with
+    /// its XML, or a
     /// QEMU command line in quotes. The test guest has empty disks of the same size and format
     #[arg(long, value_name = "VM|XML|CMD", conflicts_with = "vm")]
     like: Option<String>,
@@ -46,7 +47,8 @@ pub struct GuestTuneOptions {
     /// Run the I/O of this fio job file instead of WORKLOAD; an error names the fio options that are not supported
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
     fio: Option<PathBuf>,
-    /// Settings to start with instead of QEMU's defaults: KEY=VALUE[,KEY=VALUE...], as a variant of `vmtax compare`; may be repeated
+    /// Settings to start with instead of QEMU's defaults: KEY=VALUE[,KEY=VALUE...], as a variant of `vmtax compare`; may
+    /// be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
     from: Vec<String>,
     /// Also try settings that lose data when the host crashes (cache=unsafe) or weaken the guest's security (mitigations=off)

@@ -66,7 +66,8 @@ fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts a finished recording into the history of --dir. One of --output is put in where it is a tuning and that folder is there, so that
+/// Puts a finished recording into the history of --dir. One of --output is put in where it is a tuning and that folder is
+/// there, so that
 /// the next tuning of the same knows what it kept. A run does not fail for its history.
 pub(super) fn remember(args: &RecordArgs, plan: &Plan, recording: &Path) {
     let runs = &args.dir;

@@ -169,7 +169,8 @@ pub(super) fn record_profiles(
     Ok(())
 }
 
-/// Traces the requests of the guest of a tuning, as it was and as it is kept, and says which layer moved. Nothing where nothing is kept.
+/// Traces the requests of the guest of a tuning, as it was and as it is kept, and says which layer moved. Nothing where
+/// nothing is kept.
 pub(super) fn record_layers(
     tuning: &Path,
     host: &HostFacts,

@@ -59,7 +59,7 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     Ok(status(&answer))
 }
 
-/// Of a text that is written to a file.
+/// Style of a text that is written to a file.
 const FILE_STYLE: Style = Style {
     width: 100,
     color: false,

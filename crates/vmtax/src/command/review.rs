@@ -135,11 +135,17 @@ fn unknown(given: &str, is_file: bool) -> Fault {
 fn read(given: &str) -> Result<String, Fault> {
     let failed = |source| Fault::file(format!("reading {given}"), source);
     let mut bytes = Vec::new();
+    let most = MAX_TEXT + 1;
     let read = if given == "-" {
-        std::io::stdin().take(MAX_TEXT).read_to_end(&mut bytes)
+        std::io::stdin().take(most).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(given).and_then(|file| file.take(MAX_TEXT).read_to_end(&mut bytes))
+        std::fs::File::open(given).and_then(|file| file.take(most).read_to_end(&mut bytes))
     };
     read.map_err(failed)?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(Fault::Usage(format!(
+            "{given} is longer than 4 MiB: give the part that is of one VM"
+        )));
+    }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -27,7 +27,8 @@ fn echo() -> u16 {
     port
 }
 
-/// A command that does so, of datagrams of several lengths, of which it reads the first byte each; and what is no packet of the card.
+/// A command that does so, of datagrams of several lengths, of which it reads the first byte each; and what is no packet
+/// of the card.
 fn command(port: u16, count: u64) -> String {
     format!(
         "exec 3<>/dev/udp/10.0.2.2/{port} 4<>/dev/udp/127.0.0.1/9; text=$(printf '%060d' 7); \

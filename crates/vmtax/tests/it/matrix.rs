@@ -335,7 +335,8 @@ fn on_qemu(index: usize) {
     }
 }
 
-/// Asks all that is asked of somebody's VM, which must go on running: QEMU 11.1.3 ends when it is asked for `x-query-virtio-status`.
+/// Asks all that is asked of somebody's VM, which must go on running: QEMU 11.1.3 ends when it is asked for
+/// `x-query-virtio-status`.
 fn of_a_running_vm(qemu: &str) {
     let place = Place::new();
     let doctor = json(

@@ -93,7 +93,8 @@ fn by_class(classes: &Classes, hosts: Vec<HostDeviations>) -> Vec<Vec<HostDeviat
     of_class
 }
 
-/// Returns the hosts in the order of a report: slower ones, faster ones, those of too few runs, then the others; the furthest first.
+/// Returns the hosts in the order of a report: slower ones, faster ones, those of too few runs, then the others; the
+/// furthest first.
 fn ordered(judged: &[Judged]) -> Vec<&Judged> {
     let rank = |host: &Judged| match host.verdict {
         HostVerdict::Slower => 0,

@@ -45,7 +45,8 @@ struct Share {
     growth: f64,
 }
 
-/// Returns the interval of shares with this coverage. A boot without growth may have grown in any shape: it counts as the lowest and
+/// Returns the interval of shares with this coverage. A boot without growth may have grown in any shape: it counts as the
+/// lowest and
 /// as the highest.
 fn share_interval(shares: &[Share], wanted: f64) -> Option<Interval> {
     let interval_with = |without: f64| {

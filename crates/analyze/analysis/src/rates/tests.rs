@@ -133,7 +133,8 @@ fn device(requests: u64, total_ms: u64) -> Option<BlockDevice> {
     })
 }
 
-/// A disk of which QEMU completed a hundred reads and a hundred writes of 3 ms, on a device of the host that is it, or has its file.
+/// A disk of which QEMU completed a hundred reads and a hundred writes of 3 ms, on a device of the host that is it, or has
+/// its file.
 fn served(host: Option<BlockDevice>, own: Option<BlockDevice>) -> DiskRates {
     let disk_with = |reads, writes, device, own_device| DiskCounters {
         name: "vd0".to_owned(),

@@ -149,7 +149,8 @@ const FIGURES: [Figure; 13] = [
     Figure::Metric(LiveMetric::Exits),
 ];
 
-/// The figures of all pairs of a phase in which these candidates change; first that of the one disk that shows whether `change` helps.
+/// The figures of all pairs of a phase in which these candidates change; first that of the one disk that shows whether
+/// `change` helps.
 fn moved(
     vm: &VmFacts,
     records: &[TuneRecord],

@@ -228,7 +228,8 @@ fn masked(on: &[usize]) -> f64 {
         .product()
 }
 
-/// So many tunings on each recording, of changes without any effect beside those that have one. A tuning begins at a random boot of the
+/// So many tunings on each recording, of changes without any effect beside those that have one. A tuning begins at a
+/// random boot of the
 /// recording, and goes on with those that followed it.
 fn replay(runs: u64) {
     let (mut duds, mut kept_ones, mut better, mut have_gain, mut unmasked) = (0, 0, 0, 0, 0);

@@ -75,7 +75,8 @@ impl Follow<'_> {
         })
     }
 
-    /// The request's push: the first since its pop at the address that no other has from pop to push; by its offset where that is not
+    /// The request's push: the first since its pop at the address that no other has from pop to push; by its offset where
+    /// that is not
     /// known.
     fn pushed(&self, part: &GuestRequest, popped: Option<(u64, Passing)>) -> Found<Passing> {
         let Some((at, Some(address))) = popped.map(|(at, pop)| (at, pop.mark.address)) else {
@@ -174,7 +175,8 @@ impl Follow<'_> {
                 flushes.map(|(tid, enter, _)| (enter, tid)).min()
             })
             .or_else(|| {
-                // A flush has no submission of its own: since QEMU 10 with `aio=native`, and with `io_uring`, whoever popped it submits it.
+                // A flush has no submission of its own: since QEMU 10 with `aio=native`, and with `io_uring`, whoever
+                // popped it submits it.
                 let popper = path.thread(Checkpoint::QemuPop).filter(|_| is_flush);
                 let tid = submit.map_or_else(|| popper.map(|(_, tid)| tid), |s| Some(s.tid))?;
                 let mut calls = self.host.calls_within(tid, from, to);
@@ -308,7 +310,8 @@ impl Follow<'_> {
 }
 
 impl Follow<'_> {
-    /// The checkpoints of a request that QEMU popped when it was issued, and pushed when it was complete. Where and how long it is becomes
+    /// The checkpoints of a request that QEMU popped when it was issued, and pushed when it was complete. Where and how
+    /// long it is becomes
     /// known with its submission.
     pub fn host_path(&self, part: &mut GuestRequest) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
@@ -347,7 +350,8 @@ impl Follow<'_> {
         path.in_order(0)
     }
 
-    /// The submission of a request: its own, or that of the neighbours with which it was merged. Of one that QEMU accounts for, the next
+    /// The submission of a request: its own, or that of the neighbours with which it was merged. Of one that QEMU accounts
+    /// for, the next
     /// by the same thread, rather one of as many bytes.
     fn submitted(&self, part: &GuestRequest, pop: &Passing) -> Option<(u64, Passing)> {
         let submits = || {

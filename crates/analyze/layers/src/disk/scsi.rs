@@ -14,8 +14,10 @@ pub(crate) struct ScsiRequest {
 }
 
 impl ScsiRequest {
-    /// Reads QEMU's `SCSIRequest` from its byte 40 on, 64 bytes: `hba_private`, `residual` and the command, which is 16 bytes of CDB, its
-    /// length, the bytes to transfer (`xfer`) and the block (`lba`). Since 10.1 they lie 8 bytes further on, behind the request's LUN
+    /// Reads QEMU's `SCSIRequest` from its byte 40 on, 64 bytes: `hba_private`, `residual` and the command, which is 16
+    /// bytes of CDB, its
+    /// length, the bytes to transfer (`xfer`) and the block (`lba`). Since 10.1 they lie 8 bytes further on, behind the
+    /// request's LUN
     /// and two statuses, which are -1 as long as nothing is done.
     pub fn read(bytes: &[u8]) -> Option<ScsiRequest> {
         let is_since_10_1 = word(bytes, 0)? >> 32 == u64::from(u32::MAX);
@@ -59,7 +61,8 @@ fn kind(operation: u8, unmaps: bool) -> RequestKind {
     }
 }
 
-/// The number of blocks that a read or write transfers: the length of a CDB goes by the first three bits of its operation code (SPC-4, 4.2.5.1).
+/// The number of blocks that a read or write transfers: the length of a CDB goes by the first three bits of its operation
+/// code (SPC-4, 4.2.5.1).
 fn blocks(cdb: &[u8]) -> Option<u64> {
     let number = |from: usize, to: usize| {
         Some(

@@ -1,5 +1,6 @@
 //! Finds the checkpoints of one round trip in what both sides saw meanwhile. A packet is known within a kernel by the kernel's
-//! address for it. Across the border its payload tells where QEMU's functions show that (`by_key`), else its length and, as there is
+//! address for it. Across the border its payload tells where QEMU's functions show that (`by_key`), else its length and,
+//! as there is
 //! one round trip at a time, its order (`by_order`).
 
 use super::{Frames, SENDS};
@@ -45,7 +46,8 @@ pub(super) fn filled(
     last
 }
 
-/// A thread's read of a packet that was sent before, and its wake-up for that. A vhost worker does both in place of QEMU's event loop.
+/// A thread's read of a packet that was sent before, and its wake-up for that. A vhost worker does both in place of QEMU's
+/// event loop.
 pub(super) fn set_read(
     host: &HostWindow,
     path: &mut RequestPath,
@@ -244,7 +246,8 @@ impl Follow<'_> {
         let until = operation.end.min(queued);
         let calls = || self.guest.calls.within(operation.begin, until);
         let last_call_of = |tid: i32| calls().filter(|(_, call)| call.tid == tid).last();
-        // The stack may have sent it for another task, in a softirq: then the client's, or where that is not known whoever called last.
+        // The stack may have sent it for another task, in a softirq: then the client's, or where that is not known whoever
+        // called last.
         let own = if client == 0 {
             last_call_of(sent.tid).or_else(|| calls().last())
         } else {
@@ -375,7 +378,8 @@ impl Follow<'_> {
         path.at(C::NetKvmKick).unwrap_or(told)
     }
 
-    /// The write of the request by whoever took it from the queue, QEMU or passt: when and by which thread. passt passes on what QEMU
+    /// The write of the request by whoever took it from the queue, QEMU or passt: when and by which thread. passt passes
+    /// on what QEMU
     /// writes to it.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
         if self.shares_passt() {

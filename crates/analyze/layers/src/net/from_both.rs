@@ -1,4 +1,5 @@
-//! Follows a packet of which guest and host tell: one that the guest sends, from its stack to QEMU's backend; one that it receives, from
+//! Follows a packet of which guest and host tell: one that the guest sends, from its stack to QEMU's backend; one that it
+//! receives, from
 //! there to its stack.
 
 use super::follow::{filled, in_softirq, interrupted, woken_by_kick};
@@ -97,7 +98,8 @@ impl FromBoth<'_> {
         woken_by_kick(self.host, path, taken.tid, from, taken.at, self.bound);
     }
 
-    /// The system call by which QEMU's backend writes what the packet carries to a socket: before it returns the packet to the ring. Others
+    /// The system call by which QEMU's backend writes what the packet carries to a socket: before it returns the packet to
+    /// the ring. Others
     /// carry nothing, or the backend keeps what they carry.
     fn written(&self, path: &mut RequestPath, taken: Moment) {
         let Moment { at, tid, .. } = taken;
@@ -122,7 +124,8 @@ impl FromBoth<'_> {
         next.map(|(at, _)| at)
     }
 
-    /// When QEMU gave a packet of the transmit queue back: the next time that it fills a used ring without a packet that it received in
+    /// When QEMU gave a packet of the transmit queue back: the next time that it fills a used ring without a packet that
+    /// it received in
     /// between, as an answer of the backend itself.
     fn returned(&self, taken: u64, tid: i32) -> Option<u64> {
         let mut since = taken;
@@ -161,7 +164,8 @@ impl FromBoth<'_> {
             return path;
         }
         let tid = part.issue.tid;
-        // What the thread delivers later is for another notification: this packet found an interrupt that the guest had not handled yet.
+        // What the thread delivers later is for another notification: this packet found an interrupt that the guest had
+        // not handled yet.
         let own = |checkpoint: C| self.next_passing(checkpoint, from, tid);
         let ends = [
             own(C::NetRx),
@@ -179,7 +183,8 @@ impl FromBoth<'_> {
         path
     }
 
-    /// When the guest's stack had the packet that NAPI polled at this moment. One that GRO merged with another is received with that.
+    /// When the guest's stack had the packet that NAPI polled at this moment. One that GRO merged with another is received
+    /// with that.
     fn in_stack(&self, polled: Moment) -> Option<Moment> {
         let polls = self.guest.packets.at(C::NetGuestPoll);
         let (_, own) = polls

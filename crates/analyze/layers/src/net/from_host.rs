@@ -246,7 +246,8 @@ pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Bat
     batched(all.map(|(kind, checkpoint)| (*kind, packets, batches_at(*checkpoint))))
 }
 
-/// Packets that the host's stack has handed to the tap and nobody has read, by the kernel's address for each. `complete` is not valid
+/// Packets that the host's stack has handed to the tap and nobody has read, by the kernel's address for each. `complete`
+/// is not valid
 /// yet.
 #[derive(Debug, Default)]
 pub(crate) struct OnTap {

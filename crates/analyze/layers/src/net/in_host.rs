@@ -82,7 +82,8 @@ impl Follow<'_> {
         })
     }
 
-    /// The first packet with a key that QEMU passes on: when, and by which thread. TCP may send it again: as no layer overtakes, it is the
+    /// The first packet with a key that QEMU passes on: when, and by which thread. TCP may send it again: as no layer
+    /// overtakes, it is the
     /// first that arrives.
     fn first(&self, at: C, key: u64, from: u64, to: u64) -> Option<(u64, i32)> {
         let mut all = self.host.passed.within(at, from, to);
@@ -281,7 +282,8 @@ impl Follow<'_> {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// From passt's read of the response to QEMU's: when QEMU reads it, and which of its threads; or to passt's notification of the guest.
+    /// From passt's read of the response to QEMU's: when QEMU reads it, and which of its threads; or to passt's
+    /// notification of the guest.
     fn by_passt(
         &self,
         path: &mut RequestPath,

@@ -1,4 +1,5 @@
-//! The packets of a guest's network card whose kernel traces. A virtqueue keeps their order: the n-th that one side hands over is the n-th
+//! The packets of a guest's network card whose kernel traces. A virtqueue keeps their order: the n-th that one side hands
+//! over is the n-th
 //! that the other takes.
 
 use super::LINK;
@@ -145,7 +146,8 @@ fn handed(kind: RequestKind, bytes: u64, issue: Moment, inserted: Option<u64>) -
 }
 
 impl InQueues {
-    /// Ticks: by how much the clocks may differ, how far an event may be that shows that they do not agree, and how long a packet may
+    /// Ticks: by how much the clocks may differ, how far an event may be that shows that they do not agree, and how long a
+    /// packet may
     /// be on its way.
     pub fn new(bound: u64, slack: u64, in_flight: u64, guest_alone: bool) -> InQueues {
         InQueues {

@@ -1,8 +1,10 @@
-//! Known costs that the configuration of a VM shows: accelerator, limits, disks, network. Nothing was measured: a rule says what the text
+//! Known costs that the configuration of a VM shows: accelerator, limits, disks, network. Nothing was measured: a rule
+//! says what the text
 //! has, its source what that cost others.
 
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::counted;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, Remedy, Setting, VmConfiguration};
 
 /// Every rule about these, what costs most first.
@@ -23,7 +25,7 @@ pub(super) const CONFIGURED: &[Rule] = &[
     SHARE_9P,
 ];
 
-/// Measures what changes of the VM's disk give, on a test guest like it.
+/// Measurement of what changes of the VM's disk give, on a test guest like it.
 const TUNE_DISK: Remedy<&str> = measurement(
     "Measure what changes of the disk give, on a test guest with its settings",
     "vmtax tune --like TEXT -- disk",
@@ -52,7 +54,7 @@ const CPU_LIMIT: Rule = Rule {
     remedies: &[
         instruction(
             "Raise or remove the limit, unless it is meant",
-            "virsh schedinfo VM --set vcpu_quota=-1 --set global_quota=-1 # Proxmox: qm set VMID --delete cpulimit",
+            "cpu.max of its control group: max # libvirt: virsh schedinfo VM --set vcpu_quota=-1 --set global_quota=-1 # Proxmox: qm set VMID --delete cpulimit",
         ),
         measurement("See whether it is reached: %THR", "vmtax top VM"),
     ],
@@ -64,8 +66,8 @@ const CPU_LIMIT: Rule = Rule {
                 .filter(|limit| *limit < 1000 * u64::from(vm.cpus))?;
             let cpus = limit as f64 / 1000.0;
             Some(format!(
-                "The VM has {} vCPUs and may use {cpus} host CPUs.",
-                vm.cpus
+                "The VM has {} and may use the time of {cpus} host CPUs.",
+                counted(vm.cpus.into(), "vCPU")
             ))
         })
     },
@@ -77,7 +79,7 @@ const DISK_LIMIT: Rule = Rule {
     remedies: &[
         instruction(
             "Raise or remove the limit, unless it is meant",
-            "virsh blkdeviotune VM DISK --total-iops-sec 0 --total-bytes-sec 0 # Proxmox: qm set VMID --DISK … (without iops= and mbps=)",
+            "-drive … without throttling.* # libvirt: virsh blkdeviotune VM DISK --total-iops-sec 0 --total-bytes-sec 0 # Proxmox: qm set VMID --DISK … (without its iops… and mbps…)",
         ),
         measurement("See whether requests wait for it", "vmtax diagnose VM"),
     ],
@@ -104,7 +106,7 @@ const NIC_LIMIT: Rule = Rule {
     finds: "a network card with a limit of its traffic",
     remedies: &[instruction(
         "Raise or remove the limit, unless it is meant",
-        "virsh domiftune VM NIC --inbound 0 --outbound 0 # Proxmox: qm set VMID --NIC … (without rate=)",
+        "tc qdisc del dev TAP root # libvirt: virsh domiftune VM NIC --inbound 0 --outbound 0 # Proxmox: qm set VMID --NIC … (without rate=)",
     )],
     source: "Linux manual pages, tc(8)",
     evaluate: |evidence| {
@@ -139,15 +141,18 @@ const EMULATED_DISK: Rule = Rule {
         ),
         TUNE_DISK,
     ],
-    source: "QEMU documentation, Device Emulation: a virtio device needs one exit a request, an emulated controller one for each register",
+    source: "QEMU documentation, Device Emulation",
     evaluate: |evidence| {
         of_disks(evidence, |disk| {
-            let is_virtio = disk.bus.starts_with("virtio") || disk.bus == "nvme";
+            // These have queues in memory, as virtio does.
+            let has_queues = ["virtio", "nvme", "pvscsi", "vmpvscsi"]
+                .iter()
+                .any(|known| disk.bus.starts_with(known));
             let text = format!(
                 "Each request on {} takes several VM exits: its controller ({}) is emulated.",
                 disk.name, disk.bus
             );
-            (!is_virtio && !disk.bus.is_empty()).then_some(text)
+            (!has_queues && !disk.bus.is_empty()).then_some(text)
         })
     },
 };
@@ -186,7 +191,7 @@ const EMULATED_NIC: Rule = Rule {
             let is_virtio = nic.model.is_empty() || nic.model == "virtio";
             (!is_virtio).then(|| {
                 format!(
-                    "Packets of {} take several VM exits each: its card ({}) is emulated.",
+                    "Packets of {} take VM exits that a virtio card does not: its card ({}) is emulated.",
                     nic.name, nic.model
                 )
             })
@@ -329,8 +334,10 @@ const SHARE_9P: Rule = Rule {
     source: "virtme-ng #9: 283.8 to 1.17 s; nixpkgs #552774: 1.00 to 1.44 times as fast",
     evaluate: |evidence| {
         of_configuration(evidence, |vm| {
-            let (tag, model) = vm.shares_9p.first()?;
-            let model = if model.starts_with("mapped") {
+            let (_, model) = vm.shares_9p.first()?;
+            let tags: Vec<&str> = vm.shares_9p.iter().map(|(tag, _)| tag.as_str()).collect();
+            let tag = tags.join(", ");
+            let model = if ["mapped", "mapped-xattr"].contains(&model.as_str()) {
                 ", with an extended attribute read for each access (mapped)"
             } else {
                 ""

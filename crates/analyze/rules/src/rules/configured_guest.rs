@@ -45,8 +45,9 @@ const HIDDEN_HYPERVISOR: Rule = Rule {
     source: "360 Zhihui Cloud: a guest that sees KVM makes twice the requests a second (haltpoll)",
     evaluate: |evidence| {
         of_configuration(evidence, |vm| {
-            let is_hidden = vm.cpu_features.get("kvm") == Some(&false)
-                || vm.cpu_features.get("hypervisor") == Some(&false);
+            let is_off = |name| vm.cpu_features.get(name) == Some(&false);
+            // Windows has enlightenments in place of KVM's clock, which a hidden KVM does not take away.
+            let is_hidden = vm.windows.is_none() && (is_off("kvm") || is_off("hypervisor"));
             is_hidden.then(|| {
                 "KVM is hidden from the guest: it uses neither kvm-clock nor other help of KVM."
                     .to_owned()
@@ -74,6 +75,12 @@ const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
             .configuration
             .map(missing_enlightenments)
             .unwrap_or_default();
+        // The clock is a timer of libvirt's.
+        let elements: Vec<&str> = missing
+            .iter()
+            .copied()
+            .filter(|name| *name != "time")
+            .collect();
         let flags: Vec<String> = missing.iter().map(|name| flag(name)).collect();
         let found = of_configuration(evidence, |vm| {
             let why = vm.windows.as_ref().filter(|_| !missing.is_empty())?;
@@ -84,7 +91,7 @@ const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
                 missing.join(", ")
             ))
         });
-        let values = || vec![("FLAGS", flags.join(",")), ("NAMES", missing.join(", "))];
+        let values = || vec![("FLAGS", flags.join(",")), ("NAMES", elements.join(", "))];
         found
             .into_iter()
             .map(|finding| Finding {
@@ -97,7 +104,7 @@ const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
 
 const WINDOWS_HPET: Rule = Rule {
     id: "configured-windows-hpet",
-    finds: "a Windows guest with an HPET and without the timers of Hyper-V: each of its ticks is an interrupt of a device that QEMU emulates",
+    finds: "a Windows guest with an HPET and without both timer and clock of Hyper-V: each of its ticks is an interrupt of a device that QEMU emulates",
     remedies: &[
         instruction(
             "Take the HPET away, once the guest has hv-time and hv-stimer",
@@ -115,7 +122,7 @@ const WINDOWS_HPET: Rule = Rule {
                 .iter()
                 .any(|name| ["stimer", "time"].contains(name));
             let found = vm.windows.is_some() && vm.hpet != Some(false) && lacks_timers;
-            found.then(|| "Windows has an HPET and no timer of Hyper-V: it sets and reads a device that QEMU emulates.".to_owned())
+            found.then(|| "Windows has an HPET and not both of Hyper-V's timer and clock (stimer, time): it sets and reads a device that QEMU emulates.".to_owned())
         })
     },
 };
@@ -201,18 +208,12 @@ const CPU_MODEL: Rule = Rule {
 
 const KVM_FEATURES: Rule = Rule {
     id: "configured-kvm-features",
-    finds: "paravirtual features of KVM that are switched off: kvmclock, PV EOI, x2APIC",
+    finds: "features of the CPU and of KVM that are switched off though they save exits: kvmclock, PV EOI, x2APIC, the TSC-deadline timer",
     remedies: &[instruction("Leave them on", "-cpu … without OFF")],
-    source: "Linux commit ae7a2a3fb6f8: PV EOI halves the exits of an interrupt",
+    source: "Linux commit ae7a2a3fb6f8: PV EOI saves up to half of the exits of an interrupt",
     evaluate: |evidence| {
         let is_off = |vm: &VmConfiguration| -> Vec<String> {
-            let known = [
-                "kvmclock",
-                "kvm-pv-eoi",
-                "x2apic",
-                "tsc-deadline",
-                "kvm-steal-time",
-            ];
+            let known = ["kvmclock", "kvm-pv-eoi", "x2apic", "tsc-deadline"];
             let off = |name: &&str| vm.cpu_features.get(*name) == Some(&false);
             known.into_iter().filter(off).map(str::to_owned).collect()
         };
@@ -293,8 +294,9 @@ const WRAPPER: Rule = Rule {
     evaluate: |evidence| {
         of_configuration(evidence, |vm| {
             let names = vm.wrappers.join(", ");
-            (!names.is_empty())
-                .then(|| format!("{names} before QEMU decides where and how much it runs."))
+            (!names.is_empty()).then(|| {
+                format!("Programs before QEMU decide where and how much it runs: {names}.")
+            })
         })
     },
 };

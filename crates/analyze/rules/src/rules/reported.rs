@@ -48,14 +48,22 @@ const FIO_GAP: Rule = Rule {
         let [first, second] = evidence.fio else {
             return Vec::new();
         };
-        let of_both = first.iter().filter_map(|job| {
-            Some((
-                job,
-                second
-                    .iter()
-                    .find(|other| other.name == job.name && is_same_work(job, other))?,
-            ))
-        });
+        // Jobs that run several times have one name: each once.
+        let is_first = |(at, job): &(usize, &FioJob)| {
+            first[..*at].iter().all(|earlier| earlier.name != job.name)
+        };
+        let of_both = first
+            .iter()
+            .enumerate()
+            .filter(is_first)
+            .filter_map(|(_, job)| {
+                Some((
+                    job,
+                    second
+                        .iter()
+                        .find(|other| other.name == job.name && is_same_work(job, other))?,
+                ))
+            });
         let mut gaps: Vec<_> = of_both.map(gap).collect();
         // Of two outputs with one job each the names do not matter.
         if let ([one], [other], true) = (first.as_slice(), second.as_slice(), gaps.is_empty()) {
@@ -100,7 +108,7 @@ const FIO_ONE_REQUEST: Rule = Rule {
         of_jobs(evidence, |job| {
             is_alone(job).then(|| {
                 format!(
-                    "Job {} has one request in flight: {} a second, as each takes {}; a faster device helps, more threads do not.",
+                    "Job {} has one request in flight: {} a second, as each takes {}; only a shorter time raises that; more jobs hide it.",
                     job.name,
                     grouped(job.iops.round() as u64),
                     nanoseconds(job.completion_ns)
@@ -114,8 +122,8 @@ const EXITS_SHADOW: Rule = Rule {
     id: "reported-shadow-paging",
     finds: "exits by page faults and by loads of CR3 or INVLPG: KVM has no nested page tables (EPT, NPT)",
     remedies: &[instruction(
-        "Enable them on the host; in a nested host ask the provider",
-        "cat /sys/module/kvm_intel/parameters/ept /sys/module/kvm_amd/parameters/npt",
+        "See whether they are on (Y), else enable them; in a nested host ask the provider",
+        "grep . /sys/module/kvm_*/parameters/{ept,npt} 2>/dev/null",
     )],
     source: "Linux kernel documentation, The x86 kvm shadow mmu",
     evaluate: |evidence| {
@@ -131,7 +139,7 @@ const EXITS_SHADOW: Rule = Rule {
             "EXCEPTION_NMI",
             "invlpg",
             "write_cr3",
-            "excp #PF",
+            "PF excp",
         ];
         of_reasons(evidence, &reasons, "KVM shadows the guest's page tables")
     },
@@ -159,7 +167,7 @@ const EXITS_MMIO: Rule = Rule {
 
 const EXITS_PORT: Rule = Rule {
     id: "reported-port-exits",
-    finds: "exits by port I/O, for which QEMU itself is asked: PM timer, serial port, IDE",
+    finds: "exits by port I/O, most of which QEMU answers: PM timer, serial port, IDE",
     remedies: &[
         TRACE_EXITS,
         instruction(
@@ -183,15 +191,15 @@ const EXITS_PORT: Rule = Rule {
 
 const EXITS_MSR: Rule = Rule {
     id: "reported-msr-exits",
-    finds: "exits by writes of model-specific registers: timers and interrupts between vCPUs, for the most part",
+    finds: "exits by accesses to model-specific registers: timers and interrupts between vCPUs, for the most part",
     remedies: &[
         instruction(
             "Let a guest tick less often (HZ=100 or 250, NO_HZ), and wake its vCPUs less",
             "",
         ),
         instruction(
-            "Use the host's posted interrupts where it has them (APICv, AVIC)",
-            "cat /sys/module/kvm_intel/parameters/enable_apicv /sys/module/kvm_amd/parameters/avic",
+            "See whether the host posts interrupts without exits (APICv, AVIC: Y or 1), else enable it",
+            "grep . /sys/module/kvm_*/parameters/{enable_apicv,avic} 2>/dev/null",
         ),
         TRACE_EXITS,
     ],
@@ -199,7 +207,7 @@ const EXITS_MSR: Rule = Rule {
     evaluate: |evidence| {
         of_reasons(
             evidence,
-            &["MSR_WRITE", "MSR_READ", "msr", "MSR_WRITE_FAST"],
+            &["MSR_WRITE", "MSR_READ", "msr"],
             "The guest sets timers or interrupts other vCPUs",
         )
     },
@@ -214,25 +222,15 @@ const EXITS_APIC: Rule = Rule {
             "-cpu …,x2apic=on,kvm-pv-eoi=on",
         ),
         instruction(
-            "Use APICv or AVIC on the host",
-            "cat /sys/module/kvm_intel/parameters/enable_apicv /sys/module/kvm_amd/parameters/avic",
+            "See whether the host has APICv or AVIC on (Y or 1), else enable it",
+            "grep . /sys/module/kvm_*/parameters/{enable_apicv,avic} 2>/dev/null",
         ),
     ],
-    source: "Linux commit ae7a2a3fb6f8: PV EOI halves the exits of an interrupt",
+    source: "Linux commit ae7a2a3fb6f8: PV EOI saves up to half of the exits of an interrupt",
     evaluate: |evidence| {
         of_reasons(
             evidence,
-            &[
-                "APIC_ACCESS",
-                "APIC_WRITE",
-                "EOI_INDUCED",
-                "TPR_BELOW_THRESHOLD",
-                "PENDING_INTERRUPT",
-                "INTERRUPT_WINDOW",
-                "vintr",
-                "avic_incomplete_ipi",
-                "avic_unaccelerated_access",
-            ],
+            &["APIC_ACCESS", "TPR_BELOW_THRESHOLD"],
             "The guest accesses its local APIC",
         )
     },
@@ -240,7 +238,7 @@ const EXITS_APIC: Rule = Rule {
 
 const EXITS_PAUSE: Rule = Rule {
     id: "reported-pause-exits",
-    finds: "exits by PAUSE: vCPUs that spin for a lock whose owner does not run",
+    finds: "exits by PAUSE: vCPUs that spin for a lock, often one whose owner does not run",
     remedies: &[
         instruction(
             "Give the VMs of the host fewer vCPUs than it has CPUs, or this one CPUs of its own",
@@ -253,7 +251,7 @@ const EXITS_PAUSE: Rule = Rule {
         of_reasons(
             evidence,
             &["PAUSE_INSTRUCTION", "pause"],
-            "vCPUs spin for a lock whose owner does not run",
+            "vCPUs spin for a lock, often one whose owner does not run",
         )
     },
 };
@@ -280,7 +278,7 @@ const EXITS_MEMORY: Rule = Rule {
 
 const EXITS_HOST: Rule = Rule {
     id: "reported-host-interrupts",
-    finds: "exits by interrupts of the host, which are not the guest's",
+    finds: "exits by interrupts that the host handles: its own, and those by which KVM delivers the guest's timers and interrupts",
     remedies: &[
         instruction(
             "Keep the host's interrupts and other tasks off the CPUs of the vCPUs",
@@ -293,7 +291,7 @@ const EXITS_HOST: Rule = Rule {
         of_reasons(
             evidence,
             &["EXTERNAL_INTERRUPT", "interrupt", "intr", "nmi"],
-            "Interrupts of the host stop the guest",
+            "Interrupts that the host handles stop the guest",
         )
     },
 };
@@ -308,7 +306,9 @@ fn of_reasons(evidence: &Evidence<'_>, reasons: &[&str], what: &str) -> Vec<Find
     let rows: Vec<&ExitReportRow> = report.busy_rows().filter(of_these).collect();
     let time = ExitReport::time_ns(rows.iter().copied());
     let part = time / all.max(f64::MIN_POSITIVE);
-    let count: u64 = rows.iter().map(|row| row.count).sum();
+    let count: u64 = rows
+        .iter()
+        .fold(0, |all, row| all.saturating_add(row.count));
     if part < MIN_PART || count == 0 {
         return Vec::new();
     }
@@ -334,12 +334,37 @@ fn of_jobs(evidence: &Evidence<'_>, text: impl Fn(&FioJob) -> Option<String>) ->
 
 /// Returns true for jobs that ask the same of their disks.
 fn is_same_work(one: &FioJob, other: &FioJob) -> bool {
-    let asks =
-        |job: &FioJob, key: &str| job.options.get(key).map(|value| value.to_ascii_lowercase());
-    ["rw", "iodepth", "direct"].iter().all(|key| {
-        let (a, b) = (asks(one, key), asks(other, key));
-        a == b || a.is_none() || b.is_none()
-    })
+    let asks = |job: &FioJob, key: &str, default: &str| {
+        let given = job.options.get(key).map_or(default, String::as_str);
+        given.to_ascii_lowercase()
+    };
+    // fio leaves out what has its default value.
+    let is_same =
+        |(key, default): (&str, &str)| asks(one, key, default) == asks(other, key, default);
+    let bytes = |job: &FioJob| bytes(&asks(job, "bs", "4k"));
+    let both_tell = |key: &str| [one, other].iter().all(|job| job.options.contains_key(key));
+    one.count == other.count
+        && [("rw", "read"), ("iodepth", "1")].into_iter().all(is_same)
+        && bytes(one) == bytes(other)
+        // fio's text has no line about it.
+        && (!both_tell("direct") || is_same(("direct", "0")))
+}
+
+/// A size as fio's options and its text write it: `4k`, `4096B`, `64.0KiB`; of a range the first.
+fn bytes(text: &str) -> Option<u64> {
+    let first = text.split([',', '-']).next()?;
+    let number = first.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = first[number.len()..]
+        .trim_end_matches("ib")
+        .trim_end_matches('b');
+    let scale = match unit {
+        "" => 1.0,
+        "k" => 1024.0,
+        "m" => 1_048_576.0,
+        "g" => 1_073_741_824.0,
+        _ => return None,
+    };
+    Some((number.parse::<f64>().ok()? * scale) as u64)
 }
 
 /// A slower second run, with the time that each of its requests takes longer.

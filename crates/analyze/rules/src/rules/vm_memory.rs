@@ -72,7 +72,8 @@ fn balloon(vm: &VmRates, bytes: &str) -> String {
     format!("{{\"execute\": \"balloon\", \"arguments\": {{\"value\": {bytes}}}}} to its QMP socket")
 }
 
-/// The part of the time that vCPUs neither run nor wait for a CPU: the faults take that at most, the guest's own idle time included.
+/// The part of the time that vCPUs neither run nor wait for a CPU: the faults take that at most, the guest's own idle time
+/// included.
 fn blocked(vm: &VmRates) -> f64 {
     vm.run
         .zip(vm.ready)

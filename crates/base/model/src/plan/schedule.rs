@@ -99,7 +99,8 @@ impl Plan {
     /// step, randomized by the seed, so that drift of the host affects all alike. Where all sizes share a boot, they are in
     /// ascending order within it, and the boots are randomized; the first round of another range with a budget has the sizes
     /// in ascending order, too. Where variants share a boot, they are in a random order within it and then in its reverse, so
-    /// that drift within the boot affects all alike. After the rounds each guest runs once more where a command's requests are traced.
+    /// that drift within the boot affects all alike. After the rounds each guest runs once more where a command's requests
+    /// are traced.
     pub fn schedule(&self) -> Vec<Slot> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut slots = Vec::new();

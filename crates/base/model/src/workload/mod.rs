@@ -14,7 +14,8 @@ mod table;
 /// Where the workloads that need files and disks find room for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Folder for `fileio`'s files, the temporary files of `syscalls`, and what `tree` copies. Whatever a workload puts there it removes.
+    /// Folder for `fileio`'s files, the temporary files of `syscalls`, and what `tree` copies. Whatever a workload puts
+    /// there it removes.
     pub files: Option<PathBuf>,
     /// Block device or written file for the workload `disk`; written to only with `operation=write`.
     pub disk: Option<PathBuf>,

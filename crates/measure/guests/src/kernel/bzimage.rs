@@ -111,7 +111,8 @@ pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
     })
 }
 
-/// Length of the code before the kernel proper: the boot sector and the setup sectors, of which 0 stand for 4, for the sake of LILO.
+/// Length of the code before the kernel proper: the boot sector and the setup sectors, of which 0 stand for 4, for the
+/// sake of LILO.
 fn setup_bytes(sectors: u8) -> usize {
     (usize::from(if sectors == 0 { 4 } else { sectors }) + 1) * 512
 }

@@ -160,7 +160,8 @@ pub(crate) fn keep_default(cache: &Path, release: &str) -> Result<(), KernelErro
 /// everything is taken to be built in.
 ///
 /// # Errors
-/// When the image is neither an x86-64 bzImage nor a vmlinux with a PVH note, or not whole, the modules are of another release, or virtio is missing.
+/// When the image is neither an x86-64 bzImage nor a vmlinux with a PVH note, or not whole, the modules are of another
+/// release, or virtio is missing.
 pub fn given(image: &Path, modules: Option<&Path>) -> Result<KernelFacts, KernelError> {
     let release = read_image(image)?;
     let modules = match modules {

@@ -148,7 +148,7 @@ fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
     );
     assert_eq!(numbers(&counts, Reason::User(None), None), [5, 5, 5, 50]);
     assert_eq!(counts.counts.len(), 7);
-    // ExitEvent the kernel serves, and QEMU is told of something else thereafter.
+    // What the kernel serves, and QEMU is told of something else thereafter.
     let events = [
         memory(0xfee0_00b0, true, false),
         ExitEvent::User(None),

@@ -169,7 +169,7 @@ fn add_guests_side(facts: &mut TraceFacts, observed: Observed, shows_doorbells: 
     facts.guest_disk = observed.disk;
     facts.guest_nic = observed.nic.map(|nic| *nic);
     facts.guest_costs = observed.costs;
-    // They are right behind the kick.
+    // KVM's events show the doorbell itself, right behind the kick.
     let is_shown =
         |missing: &Missing| shows_doorbells && missing.what == vmtax_observe::VIRTQUEUE_KICKS;
     let missing = observed.missing.into_iter();

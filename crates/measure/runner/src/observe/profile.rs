@@ -313,7 +313,7 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Stores the samples; what is missing. An error where there are none on CPU and none by the wall clock.
+    /// Stores the samples; returns what is missing. An error where there are none on CPU and none by the wall clock.
     fn store(
         self,
         files: &mut TrialFiles,

@@ -25,7 +25,7 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Chooses those of a guest among the CPUs that this process may use.
+    /// Chooses the CPUs of a guest among the CPUs that this process may use.
     pub fn choose(guest: &Guest, is_comparison: bool) -> Placement {
         let Ok(allowed) = sched_getaffinity(None) else {
             return Placement::default();

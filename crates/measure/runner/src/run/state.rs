@@ -340,7 +340,7 @@ pub(super) struct SizeTimes<'a> {
 }
 
 impl<'a> SizeTimes<'a> {
-    /// Makes those of a plan's range before its first round; `None` without a budget.
+    /// Makes the times of a plan's range before its first round; `None` without a budget.
     pub fn before_run(plan: &'a Plan) -> Option<SizeTimes<'a>> {
         let range = plan.range()?;
         let boots = if range.one_boot {

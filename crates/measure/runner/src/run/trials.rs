@@ -152,7 +152,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Writes down a trial of the first slot that has no result; whether the machine still runs. Where it does not, the trials after
+    /// Writes down a trial of the first slot that has no result; whether the machine still runs. Where it does not, the
+    /// trials after
     /// `index` have none either.
     fn note_error(
         &mut self,
@@ -352,7 +353,8 @@ impl Run<'_> {
         slot.variant == 0 && (slot.machine == Machine::NATIVE || !is_native_measured)
     }
 
-    /// Moves the baseline's boot of this round to the front, if it is still to come: the command failed elsewhere, and where it fails
+    /// Moves the baseline's boot of this round to the front, if it is still to come: the command failed elsewhere, and
+    /// where it fails
     /// on the baseline, too, the run ends. Boots are in random order otherwise.
     pub(super) fn advance_baseline(&self, boots: &mut [&[Slot]], round: u32) {
         let is_next = |boot: &&[Slot]| {
@@ -364,7 +366,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns true if the first failure of the plan's command on the baseline ends the run. A command that runs once, as a shell on a
+    /// Returns true if the first failure of the plan's command on the baseline ends the run. A command that runs once, as
+    /// a shell on a
     /// terminal does, has ended anyway; of a published result the claims say what counts.
     fn ends_at_failure(&self) -> bool {
         let counts_failures = self

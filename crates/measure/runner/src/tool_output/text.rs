@@ -115,7 +115,7 @@ struct SysbenchRun {
 /// Beginnings of lines that only one test prints, with the test's name.
 const SYSBENCH_TESTS: [(&str, &str); 4] = [
     ("CPU speed:", "cpu"),
-    ("SysbenchRunning memory speed test", "memory"),
+    ("Running memory speed test", "memory"),
     ("File operations:", "fileio"),
     ("SQL statistics:", "SQL"),
 ];

@@ -98,11 +98,6 @@ impl Streams {
         })
     }
 
-    /// Returns true if a command has an input.
-    pub fn has_input(&self) -> bool {
-        !matches!(self.input, Input::None)
-    }
-
     /// The input from its beginning, for one run.
     pub(crate) fn input(&self) -> io::Result<Option<File>> {
         match &self.input {

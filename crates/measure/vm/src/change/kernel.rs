@@ -119,7 +119,8 @@ pub(super) fn set_affinity(vm: &Vm, tid: i32, cpus: &str) -> Result<(), String> 
     sched_setaffinity(Some(own(vm, tid)?), &set).map_err(|e| format!("CPUs {cpus}: {e}"))
 }
 
-/// The host's CPUs on which a VM may run, as a list, and those of these threads that may not run on all of them: those that are online
+/// The host's CPUs on which a VM may run, as a list, and those of these threads that may not run on all of them: those
+/// that are online
 /// and in its cpuset, without those that are isolated (`isolcpus`).
 pub(crate) fn pinned(pid: i32, threads: impl Iterator<Item = i32>) -> (String, Vec<PinnedThread>) {
     let cpus_in_file = |file: &str| {

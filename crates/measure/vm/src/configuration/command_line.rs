@@ -84,8 +84,11 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
     for (option, value) in arguments.options() {
         match option {
             "no-hpet" => found.hpet = Some(false),
-            // Its default logs nothing.
-            "trace" if value.is_empty() => {}
+            // A file alone switches no event on.
+            "trace"
+                if value
+                    .split(',')
+                    .all(|part| part.is_empty() || part.starts_with("file=")) => {}
             _ if DEBUGGING.contains(&option) => found.debugging.push(format!("-{option}")),
             "mem-path" => found.has_huge_pages |= value.contains("huge"),
             "object" => {

@@ -167,7 +167,11 @@ fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<Configu
         return None;
     }
     let controller = disk.controller(devices);
-    let model = controller.map(|one| one.attribute("model").unwrap_or(DEFAULT_CONTROLLER));
+    let model = controller.map(|one| {
+        one.attribute("model")
+            .filter(|model| *model != "auto")
+            .unwrap_or(DEFAULT_CONTROLLER)
+    });
     let bus = match (disk.bus(), model) {
         ("virtio", _) => "virtio-blk",
         ("scsi", Some(model)) if !model.starts_with("virtio") => model,
@@ -203,7 +207,10 @@ fn nic(node: Node<'_, '_>) -> ConfiguredNic {
     let attribute =
         |element: &str, name: &str| child(node, element).and_then(|one| one.attribute(name));
     let model = attribute("model", "type").unwrap_or("rtl8139");
-    let backend = node.attribute("type").unwrap_or_default();
+    let backend = match attribute("backend", "type") {
+        Some("passt") => "passt",
+        _ => node.attribute("type").unwrap_or_default(),
+    };
     let limit = child(node, "bandwidth").and_then(|limits| {
         let average = |way: &str| child(limits, way)?.attribute("average");
         let (inbound, outbound) = (average("inbound"), average("outbound"));
@@ -263,6 +270,7 @@ mod tests {
               <disk type='file' device='cdrom'><target dev='sdb'/></disk>
               <interface type='bridge'><model type='e1000'/><bandwidth><inbound average='100'/></bandwidth></interface>
               <interface type='network'><model type='virtio'/><driver name='qemu'/></interface>
+              <interface type='user'><backend type='passt'/></interface>
               <input type='tablet' bus='usb'/><filesystem accessmode='mapped'><target dir='t'/></filesystem></devices></domain>";
         let found = read(xml).unwrap();
         assert_eq!(
@@ -304,6 +312,7 @@ mod tests {
             (found.nics[0].model.as_str(), found.nics[1].has_vhost),
             ("e1000", Some(false))
         );
+        assert_eq!(found.nics[2].backend, "passt");
         assert!(found.has_usb_tablet);
         assert_eq!(
             found.shares_9p,

@@ -4,7 +4,8 @@ use super::{ConfigurationError, command_line, domain, proxmox};
 use crate::twin::command_line::{Line, last_start};
 use vmtax_model::VmConfiguration;
 
-/// Reads a QEMU command line, also in a shell's script, `qm showcmd`'s output or libvirt's log, a domain of libvirt, or a VM's file of
+/// Reads a QEMU command line, also in a shell's script, `qm showcmd`'s output or libvirt's log, a domain of libvirt, or a
+/// VM's file of
 /// Proxmox; `None` for any other text.
 ///
 /// # Errors

@@ -1,4 +1,5 @@
-//! The VMs of the host, or those that were named, sampled together, with the libvirt daemons and the latency histograms that they share.
+//! The VMs of the host, or those that were named, sampled together, with the libvirt daemons and the latency histograms
+//! that they share.
 
 use super::sampler::{Level, Pause, Sampler};
 use crate::vm::{FindError, Vm, find, is_vm, pids, running};

@@ -50,7 +50,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Of a VM; `None` where the process is none, or has ended.
+    /// Makes the sampler of a VM; `None` where the process is none, or has ended.
     pub fn attach(vm: Vm, level: Level) -> Option<Sampler> {
         let mut sampler = Sampler {
             started: vm.start_ticks()?,

@@ -25,7 +25,8 @@ pub const KEY: usize = NET_HEADER + 14 + 20 + 8;
 /// The results of the last order: [`REQUEST_WORDS`] or [`EXIT_WORDS`] words each.
 pub const TABLE: usize = 0x80_0000;
 
-/// Words of a request: before notify, after notify, interrupt handler, completion seen, sector. Of a round trip the last is its number.
+/// Words of a request: before notify, after notify, interrupt handler, completion seen, sector. Of a round trip the last
+/// is its number.
 pub const REQUEST_WORDS: usize = 5;
 
 /// Words of an exit: stamp before, stamp after.

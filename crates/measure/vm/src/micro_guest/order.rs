@@ -1,4 +1,5 @@
-//! Orders to the micro-guest, as the words of its mailbox; the states that it reports, why an order failed, and errors of those who give
+//! Orders to the micro-guest, as the words of its mailbox; the states that it reports, why an order failed, and errors of
+//! those who give
 //! orders.
 
 use crate::micro_guest::layout::{
@@ -12,7 +13,8 @@ const EXIT_TIMEOUT: u64 = 1 << 36;
 /// An order to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Answer the host's stamps, until one is [`u64::MAX`]: as soon as [`crate::micro_guest::layout::words::HOST_STAMP`] has changed,
+    /// Answer the host's stamps, until one is [`u64::MAX`]: as soon as [`crate::micro_guest::layout::words::HOST_STAMP`]
+    /// has changed,
     /// the guest writes its own time stamp counter to [`crate::micro_guest::layout::words::GUEST_STAMP`].
     Ping,
     /// Requests to the disk.

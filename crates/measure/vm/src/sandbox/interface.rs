@@ -83,7 +83,8 @@ pub(crate) fn set_neighbour(name: &str, address: Ipv4Addr, mac: [u8; 6]) -> rust
     unsafe { ioctl(&socket, Setter::<SET_NEIGHBOUR, Neighbour>::new(neighbour)) }
 }
 
-/// Makes an open `/dev/net/tun` a tap of this name, which lasts as long as that is open; or a further queue of one, where it has several.
+/// Makes an open `/dev/net/tun` a tap of this name, which lasts as long as that is open; or a further queue of one, where
+/// it has several.
 pub(crate) fn make_tap(tun: impl AsFd, name: &str, has_queues: bool) -> rustix::io::Result<()> {
     let flags = TAP | if has_queues { MULTI_QUEUE } else { 0 };
     let request = Request::new(name, &flags.to_ne_bytes());

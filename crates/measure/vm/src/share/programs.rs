@@ -1,4 +1,5 @@
-//! The programs of the host that a share method needs, and the images that they make from the tree, for guests that are given a disk.
+//! The programs of the host that a share method needs, and the images that they make from the tree, for guests that are
+//! given a disk.
 
 use crate::MachineError;
 use std::fs::File;

@@ -31,7 +31,8 @@ pub(crate) fn shares_memory(sharing: Option<&Sharing>) -> bool {
     sharing.is_some_and(|s| s.share.method == ShareMethod::Virtiofs)
 }
 
-/// The arguments that share it. `direct` is true if this run's disks are read past the page cache, and `aio` the engine that reads them.
+/// The arguments that share it. `direct` is true if this run's disks are read past the page cache, and `aio` the engine
+/// that reads them.
 pub(crate) fn arguments(
     sharing: &Sharing,
     qemu: &QemuFacts,

@@ -218,7 +218,8 @@ impl Vm {
         self.process.apic_features()
     }
 
-    /// The guest's consoles that can be read without taking them from anybody; `asks_libvirt`: also those that libvirt's daemon writes.
+    /// The guest's consoles that can be read without taking them from anybody; `asks_libvirt`: also those that libvirt's
+    /// daemon writes.
     pub(crate) fn consoles(&self, asks_libvirt: bool) -> Vec<Console> {
         self.process
             .consoles(&self.files().unwrap_or_default(), asks_libvirt)
@@ -285,7 +286,8 @@ fn is_raw(format: Option<&str>, file: &Path) -> bool {
 }
 
 impl Vm {
-    /// The cards on a tap, whose packets QEMU or a vhost worker moves; and those of which the host shows less, each with the reason.
+    /// The cards on a tap, whose packets QEMU or a vhost worker moves; and those of which the host shows less, each with
+    /// the reason.
     /// The monitor is asked, also libvirt's, which marks the domain as tainted.
     pub fn traced_nics(&self) -> (Vec<TracedNic>, Vec<Missing>) {
         let files = self.files().unwrap_or_default();

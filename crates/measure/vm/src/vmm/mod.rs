@@ -241,7 +241,8 @@ impl VmmProcess {
         }
     }
 
-    /// The ports and addresses by which the guest kicks the queues of the card on a tap, of which the process has these descriptors.
+    /// The ports and addresses by which the guest kicks the queues of the card on a tap, of which the process has these
+    /// descriptors.
     /// The monitor is asked even where that leaves a mark.
     pub fn doorbells_of(&self, tap: &str, descriptors: &[i32]) -> Vec<(u64, u64)> {
         let regions = self
@@ -263,7 +264,8 @@ impl VmmProcess {
         }
     }
 
-    /// Settings of the guest's own kernel, with those of these disks; `None` without a channel for an agent. libvirt taints the domain.
+    /// Settings of the guest's own kernel, with those of these disks; `None` without a channel for an agent. libvirt
+    /// taints the domain.
     pub fn guest_settings(
         &self,
         disks: &[DiskSettings],

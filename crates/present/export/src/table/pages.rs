@@ -318,7 +318,8 @@ impl Thrift<'_> {
     }
 }
 
-/// The type of a field of a Parquet file's description, as parquet.thrift of <https://github.com/apache/parquet-format> has it: all that
+/// The type of a field of a Parquet file's description, as parquet.thrift of <https://github.com/apache/parquet-format>
+/// has it: all that
 /// have a list somewhere below, and what lies beside these.
 enum Shape {
     Truth,

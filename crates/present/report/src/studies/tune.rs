@@ -98,7 +98,8 @@ pub(super) fn none_helped(tried: usize) -> String {
     }
 }
 
-/// "is 2.39 times as fast (95 % CI 2.20–3.61)", "takes 31 % less time per operation (95 % CI 12 % to 40 %)": `comparison` is faster.
+/// "is 2.39 times as fast (95 % CI 2.20–3.61)", "takes 31 % less time per operation (95 % CI 12 % to 40 %)": `comparison`
+/// is faster.
 pub(super) fn gain(comparison: &Comparison) -> String {
     let ratio = &comparison.ratio;
     let ci = |range: fn(&Interval) -> String| {

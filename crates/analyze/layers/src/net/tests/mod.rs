@@ -139,7 +139,8 @@ impl World {
         at
     }
 
-    /// Round trips of several clients at once, as QEMU batches them: one doorbell, one wake-up, one interrupt. Those in `awake` do not sleep
+    /// Round trips of several clients at once, as QEMU batches them: one doorbell, one wake-up, one interrupt. Those in
+    /// `awake` do not sleep
     /// when their response comes. Gives when each passed each checkpoint, and when all are over.
     fn batch(&mut self, begin: u64, clients: i32, awake: &[i32]) -> (Vec<BTreeMap<C, u64>>, u64) {
         let mut at = begin;
@@ -406,7 +407,8 @@ fn none_is_mixed_up(joined: &Joined, plant: Plant) {
     for request in &joined.requests {
         for (number, checkpoint) in path(plant).into_iter().enumerate() {
             let at = request.begin() - plant.skew + STEP * (number as u64 + 1);
-            // Which of several kicks and interrupts it was, only better clocks could tell; and of the host's, how far they are ahead.
+            // Which of several kicks and interrupts it was, only better clocks could tell; and of the host's, how far they
+            // are ahead.
             if checkpoint.info().layer != vmtax_model::Layer::Interrupt {
                 let (found, off) = (request.at(checkpoint).unwrap(), plant.skew);
                 assert!(

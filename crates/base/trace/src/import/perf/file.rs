@@ -51,7 +51,8 @@ const RECORD_HEADER: u64 = 8;
 /// All events that one `perf record` can have open, and more.
 const MAX_EVENTS: u32 = 1 << 16;
 
-/// Bytes of a `perf_event_attr` in its versions (`PERF_ATTR_SIZE_VER0` to `VER7`); later ones are longer. Of another size the library
+/// Bytes of a `perf_event_attr` in its versions (`PERF_ATTR_SIZE_VER0` to `VER7`); later ones are longer. Of another size
+/// the library
 /// takes what follows for something else.
 const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
 

@@ -1,4 +1,5 @@
-//! Consoles of a guest, serial and virtio, that QEMU or virtlogd writes to a file, which can be read without taking them from anybody; and
+//! Consoles of a guest, serial and virtio, that QEMU or virtlogd writes to a file, which can be read without taking them
+//! from anybody; and
 //! the failure of its kernel that their text has last. The guest writes it, so it may say anything.
 
 use super::arguments::{Arguments, Properties, path_of};
@@ -92,7 +93,7 @@ pub(crate) fn kernel_failure(pid: i32, consoles: &mut [Console]) -> Option<Kerne
 }
 
 impl Console {
-    /// One that was not read yet.
+    /// Makes a console that was not read yet.
     fn at(name: PathBuf, path: PathBuf) -> Console {
         Console {
             name,

@@ -95,7 +95,8 @@ impl Conversation {
         ))
     }
 
-    /// One in which nothing was said yet. A command is small: writing it waits, for `timeout` at most, only where none is read any more.
+    /// Makes a conversation in which nothing was said yet. A command is small: writing it waits, for `timeout` at most,
+    /// only where none is read any more.
     fn over(
         stream: UnixStream,
         of: Answerer,
@@ -228,7 +229,8 @@ pub(crate) struct SharedSocket {
 
 impl SharedSocket {
     /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`; one at which another
-    /// waits already may not even accept it. A client counts that is connected from half of the time to its end: another vmtax leaves
+    /// waits already may not even accept it. A client counts that is connected from half of the time to its end: another
+    /// vmtax leaves
     /// a socket that does not answer as soon as this one does.
     pub fn connect(&self, timeout: Duration) -> Result<Conversation, MachineError> {
         let half = timeout / 2;

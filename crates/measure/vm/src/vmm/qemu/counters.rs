@@ -1,4 +1,5 @@
-//! Counters that QEMU's monitor has of its VM: requests of disks with their latency histograms, VM exits, the balloon, and whether the
+//! Counters that QEMU's monitor has of its VM: requests of disks with their latency histograms, VM exits, the balloon, and
+//! whether the
 //! guest runs.
 
 use super::conversation::items;
@@ -78,7 +79,8 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
     Ok(answers)
 }
 
-/// Returns the disks on virtio-blk with the number of their queues, where QEMU counts requests in flight (it does since 7.2). Not by
+/// Returns the disks on virtio-blk with the number of their queues, where QEMU counts requests in flight (it does since
+/// 7.2). Not by
 /// `x-query-virtio-status`, which ends a QEMU 11.1.3 by a failed assertion.
 pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
     let Ok(stats) = monitor.execute("query-blockstats") else {

@@ -67,10 +67,12 @@ const VIRTIO_BLK: &[ProbePoint] = &[
     LINE,
 ];
 
-/// The point at which QEMU's SCSI layer takes a request of virtio-scsi up, after all that waited in the ring were popped; the others are
+/// The point at which QEMU's SCSI layer takes a request of virtio-scsi up, after all that waited in the ring were popped;
+/// the others are
 /// those of [`VIRTIO_BLK`].
 ///
-/// A `SCSIRequest` has `dev` at 8, and `hba_private` at 40, at 48 since 10.1: of virtio-scsi a `VirtIOSCSIReq`, which begins with the
+/// A `SCSIRequest` has `dev` at 8, and `hba_private` at 40, at 48 since 10.1: of virtio-scsi a `VirtIOSCSIReq`, which
+/// begins with the
 /// `VirtQueueElement` and has `vq` at 64. `request` is what lies from there on, with the command.
 const VIRTIO_SCSI: &[ProbePoint] = &[entry(
     "scsi",
@@ -79,10 +81,12 @@ const VIRTIO_SCSI: &[ProbePoint] = &[entry(
     Anyway,
 )];
 
-/// The points at which a device model begins a request in its account, and ends it: those of disks on SATA, IDE, NVMe and SCSI controllers
+/// The points at which a device model begins a request in its account, and ends it: those of disks on SATA, IDE, NVMe and
+/// SCSI controllers
 /// other than virtio-scsi, which take no request from a virtqueue. Between them it passes the submission of [`VIRTIO_BLK`].
 ///
-/// The address of its `BlockAcctCookie` is the request's own. `BlockAcctStats` lies in a `BlockBackend`, 40 bytes behind `dev`, in 5.2 it was 48.
+/// The address of its `BlockAcctCookie` is the request's own. `BlockAcctStats` lies in a `BlockBackend`, 40 bytes behind
+/// `dev`, in 5.2 it was 48.
 /// `account` is a `BlockAcctType`.
 const OTHER_BUS: &[ProbePoint] = &[
     entry(
@@ -100,8 +104,10 @@ const ACCOUNTED: &str =
 
 /// The points that a packet passes.
 ///
-/// Of `VirtQueue`, `NetClientState` (`client`, one for each queue of a card) and `PCIDevice` only the addresses are read. `head` is what a packet begins with: the header of virtio-net where the
-/// backend has that, those of Ethernet, IPv4 and UDP or TCP, and eight bytes more. A guest's TCP payload is in a piece of its own: `piece`
+/// Of `VirtQueue`, `NetClientState` (`client`, one for each queue of a card) and `PCIDevice` only the addresses are read.
+/// `head` is what a packet begins with: the header of virtio-net where the
+/// backend has that, those of Ethernet, IPv4 and UDP or TCP, and eight bytes more. A guest's TCP payload is in a piece of
+/// its own: `piece`
 /// is the length of the first (`struct iovec`), `next` what the second begins with.
 pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[
     // virtio-net's bottom half, for each packet of the transmit queue.

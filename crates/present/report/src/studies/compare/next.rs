@@ -1,4 +1,5 @@
-//! Metrics that a comparison leaves open, with the reason, and what would decide more: the next command, and the number of rounds that it takes.
+//! Metrics that a comparison leaves open, with the reason, and what would decide more: the next command, and the number of
+//! rounds that it takes.
 
 use crate::number::{count, counted, duration, percent};
 use crate::text::{Joined, only_if};
