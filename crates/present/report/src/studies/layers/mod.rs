@@ -274,8 +274,11 @@ fn head(column: &LayerColumn) -> Column {
     figures(name.trim_end()).broken(24, 8)
 }
 
+/// A figure of a distribution, ns.
+type SummaryFigure = fn(&Summary) -> f64;
+
 /// The figures of the untraced control.
-const CONTROL: [(&str, fn(&Summary) -> f64); 3] = [
+const CONTROL: [(&str, SummaryFigure); 3] = [
     ("control, untraced: mean", |one| one.mean_ns),
     ("control p50", |one| one.p50_ns),
     ("control p99", |one| one.p99_ns),
