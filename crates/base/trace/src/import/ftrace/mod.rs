@@ -103,8 +103,7 @@ impl TraceText {
                 self.told.entry(number).or_insert_with(|| name.to_owned());
             }
         }
-        let values =
-            tracepoint(line.name).and_then(|(_, tracepoint)| (tracepoint.read)(line.arguments));
+        let values = tracepoint(line.name).and_then(|(_, known)| known.values(line.arguments));
         for value in values.into_iter().flatten() {
             if let Value::Name(name) = value {
                 if self.reasons.len() < MAX_NAMES && !self.reasons.contains_key(name) {
@@ -207,7 +206,7 @@ impl Decoder for Decoded<'_> {
             counts.unknown += 1;
             return Ok(DecoderStep::Nothing);
         };
-        let Some(values) = (tracepoint.read)(line.arguments) else {
+        let Some(values) = tracepoint.values(line.arguments) else {
             counts.short += 1;
             return Ok(DecoderStep::Nothing);
         };
