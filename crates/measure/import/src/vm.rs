@@ -148,6 +148,8 @@ pub(crate) fn count_exits(
             if vm.threads.iter().any(|thread| thread.tid == event.pid) {
                 counter.take(&event);
             }
+            Entry::Event(_) => {}
+            Entry::Lost(lost) => counter.lost(&lost),
         }
     }
     let ticks = survey.span.map_or(0, |(first, last)| last - first);

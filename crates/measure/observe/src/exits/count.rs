@@ -52,6 +52,9 @@ pub(super) struct Count {
 #[derive(Debug, Clone, Copy)]
 struct Open {
     begin: u64,
+    /// CPU that it began on, and number of its event.
+    cpu: Option<u32>,
+    number: u64,
     end: Option<u64>,
     reason: Option<Reason>,
     access: Option<Access>,
@@ -76,6 +79,32 @@ fn asks(access: Access, told: Option<u64>) -> bool {
     }
 }
 
+/// The last loss of events of each CPU, by number of the event before it.
+#[derive(Debug, Default)]
+struct Losses {
+    by_cpu: BTreeMap<u32, u64>,
+    /// The last loss of which the CPU is not known.
+    anywhere: u64,
+}
+
+impl Losses {
+    /// Adds a loss behind an event.
+    fn add(&mut self, cpu: Option<u32>, number: u64) {
+        let is_kept = |cpu: &u32| self.by_cpu.len() < MAX_KEYS || self.by_cpu.contains_key(cpu);
+        match cpu.filter(is_kept) {
+            Some(cpu) => _ = self.by_cpu.insert(cpu, number),
+            None => self.anywhere = number,
+        }
+    }
+
+    /// Returns true if events of these CPUs may be missing behind an event.
+    fn since(&self, number: u64, cpus: [Option<u32>; 2]) -> bool {
+        let of_cpu = |cpu: Option<u32>| self.by_cpu.get(&cpu?).copied();
+        let last = cpus.into_iter().filter_map(of_cpu).max().unwrap_or(0);
+        last.max(self.anywhere) >= number
+    }
+}
+
 /// Counts of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -83,6 +112,10 @@ pub(super) struct Counts {
     pub counts: BTreeMap<Key, Count>,
     /// Interrupts by thread and vector, or by thread and line from [`Counts::LINES`] on.
     interrupts: BTreeMap<(i32, u32), Ticks>,
+    /// Number of events so far.
+    events: u64,
+    /// Losses of events.
+    losses: Losses,
     /// Vectors that devices use: their interrupts are no timer's, however regular the load is.
     messages: BTreeSet<u32>,
 }
@@ -93,7 +126,11 @@ impl Counts {
 
     /// Takes the next event of a thread; events of one thread are in order.
     pub fn take(&mut self, event: &ThreadEvent) {
-        let ThreadEvent { at, tid, what } = *event;
+        let ThreadEvent { at, cpu, tid, what } = *event;
+        if what == ExitEvent::Lost {
+            return self.losses.add(cpu, self.events);
+        }
+        self.events += 1;
         match what {
             ExitEvent::Accepted(vector) => return self.interrupted(tid, vector, at),
             ExitEvent::TimerLine(line) => {
@@ -105,9 +142,20 @@ impl Counts {
             }
             _ => {}
         }
+        // The end of an exit, and the begin of another, may be among the events that were lost.
+        let vcpu = self.vcpus.entry(tid).or_default();
+        if let Some(open) = vcpu
+            .open
+            .take_if(|open| self.losses.since(open.number, [open.cpu, cpu]))
+        {
+            vcpu.awaited = None;
+            self.close(tid, Some(open));
+        }
         let vcpu = self.vcpus.entry(tid).or_default();
         let begun = Open {
             begin: at,
+            cpu,
+            number: self.events,
             end: None,
             reason: None,
             access: None,
@@ -186,7 +234,8 @@ impl Counts {
             | ExitEvent::Eoi
             | ExitEvent::Accepted(_)
             | ExitEvent::TimerLine(_)
-            | ExitEvent::Message(_) => {}
+            | ExitEvent::Message(_)
+            | ExitEvent::Lost => {}
         }
     }
 
@@ -225,6 +274,7 @@ impl Counts {
             reason,
             access,
             user,
+            ..
         }) = open
         else {
             return;

@@ -31,6 +31,11 @@ impl ExitCounter {
         }
     }
 
+    /// Takes a loss of events: of an exit that it may have cut the time is not known.
+    pub fn lost(&mut self, lost: &vmtax_trace::Lost) {
+        self.counts.take(&ThreadEvent::lost(lost));
+    }
+
     /// Returns the counts. `mhz`: ticks of the trace per microsecond; `lost`: events that are missing.
     pub fn finish(mut self, threads: Vec<QemuThread>, mhz: f64, lost: u64) -> TracedExits {
         self.counts.end();

@@ -2,7 +2,7 @@
 
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::Access;
-use vmtax_trace::{KernelDecoder, KernelEvent, KvmAccess, KvmSpace, SystemCall, system_call};
+use vmtax_trace::{KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Lost, SystemCall, system_call};
 
 /// The command of `ioctl` by which a thread goes into its guest.
 pub(super) const KVM_RUN: u64 = 0xae80;
@@ -28,12 +28,16 @@ pub(super) enum ExitEvent {
     TimerLine(u32),
     /// A device gives the guest's vCPU an interrupt by a message (MSI), by its vector.
     Message(u32),
+    /// The trace lost events here, whoever's.
+    Lost,
 }
 
 /// Something that happened to a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ThreadEvent {
     pub at: u64,
+    /// CPU that wrote it; of a loss `None` where the trace does not say.
+    pub cpu: Option<u32>,
     pub tid: i32,
     pub what: ExitEvent,
 }
@@ -67,9 +71,20 @@ impl ThreadEvent {
         };
         Some(ThreadEvent {
             at: record.ticks,
+            cpu: Some(record.cpu),
             tid: record.pid,
             what,
         })
+    }
+
+    /// A place where the trace lost events.
+    pub fn lost(lost: &Lost) -> ThreadEvent {
+        ThreadEvent {
+            at: lost.ticks,
+            cpu: lost.cpu,
+            tid: 0,
+            what: ExitEvent::Lost,
+        }
     }
 }
 

@@ -138,7 +138,10 @@ impl ExitTracer {
         while let Some(entry) = events.next().map_err(unreadable)? {
             match entry {
                 Entry::Event(event) => waiting.events.extend(ThreadEvent::read(decoder, &event)),
-                Entry::Lost(lost) => waiting.lost += lost.events.unwrap_or(1),
+                Entry::Lost(lost) => {
+                    waiting.lost += lost.events.unwrap_or(1);
+                    waiting.events.push(ThreadEvent::lost(&lost));
+                }
             }
         }
         Ok(())

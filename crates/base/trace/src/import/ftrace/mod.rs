@@ -196,7 +196,7 @@ impl Decoder for Decoded<'_> {
         }
         let text = self.lines.text();
         let Some(line) = line::event(&text) else {
-            let lost = line::lost(text.trim()).map(|events| DecoderStep::Lost {
+            let lost = line::lost(text.trim()).map(|(cpu, events)| DecoderStep::Lost {
                 ticks: None,
                 events: Some(events),
             });
@@ -207,6 +207,7 @@ impl Decoder for Decoded<'_> {
             return Ok(DecoderStep::Nothing);
         };
         let Some(values) = tracepoint.values(line.arguments) else {
+                cpu: Some(cpu),
             counts.short += 1;
             return Ok(DecoderStep::Nothing);
         };

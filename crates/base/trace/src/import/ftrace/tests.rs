@@ -251,7 +251,7 @@ fn flags_tell_of_interrupts_and_times_may_be_ticks() {
         arguments: "apicid 0 vector 236",
     };
     assert_eq!(line, expected);
-    assert_eq!(lost("CPU:3 [LOST 1 EVENTS]"), Some(1));
+    assert_eq!(lost("CPU:3 [LOST 1 EVENTS]"), Some((3, 1)));
     for other in [
         "",
         "# x",
