@@ -17,6 +17,10 @@ pub(crate) struct Survey {
     pub vcpus: BTreeMap<i32, VcpuThread>,
     /// True if KVM traced each exit and entry.
     pub has_brackets: bool,
+    /// True if KVM traced entries.
+    pub has_entries: bool,
+    /// True if KVM traced exits that it handed to QEMU.
+    pub has_user_exits: bool,
     /// True if the file has system calls.
     pub has_calls: bool,
     /// Block requests by device.
@@ -64,6 +68,8 @@ fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
                 | KernelEvent::KvmUserspaceExit { .. }),
             ) => {
                 survey.has_brackets |= matches!(what, KernelEvent::KvmExit { .. });
+                survey.has_entries |= what == KernelEvent::KvmEntry;
+                survey.has_user_exits |= matches!(what, KernelEvent::KvmUserspaceExit { .. });
                 survey.add_vcpu(&event, &fields);
             }
             Some(KernelEvent::SysEnter { .. }) => survey.has_calls = true,

@@ -87,6 +87,7 @@ impl Names {
             regular: counts.regular(mhz),
             mhz,
             lost,
+            user_unknown: false,
         }
     }
 

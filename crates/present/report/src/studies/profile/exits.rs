@@ -35,14 +35,16 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
         blocks.push(table("VM exits by address", words, rows, None));
     }
     if exits.vcpus.len() > 1 {
+        let is_timed = exits.reasons.iter().any(|reason| reason.exits.timed > 0);
         let table = Table::of("VM exits by vCPU", &exits.vcpus)
             .column(Column::words("vCPU"), |vcpu| vcpu.vcpu.to_string())
             .figures(
                 ["tid", "exits", "per s", "halted", "spinning", "other"],
                 |vcpu| {
                     let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
+                    let time = |ns| is_timed.then(|| nanoseconds(ns)).unwrap_or(NONE.to_owned());
                     let [halted, spinning, other] =
-                        [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(nanoseconds);
+                        [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(time);
                     [
                         vcpu.tid.to_string(),
                         count(vcpu.count),
@@ -164,7 +166,7 @@ fn figures(exits: &ExitCount) -> [String; 5] {
     let total = exits.mean_ns.map(|_| exits.total_ns);
     [
         count(exits.count),
-        count(exits.user),
+        exits.user.map_or(NONE.to_owned(), count),
         per_s(exits.per_s),
         of_known(total),
         of_known(exits.mean_ns),
