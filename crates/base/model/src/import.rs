@@ -54,6 +54,8 @@ pub enum TraceSide {
     Guest,
     /// QEMU: its own trace events.
     Qemu,
+    /// A kernel of which nothing says whether it is a host's or a guest's.
+    Unknown,
 }
 
 /// Join of one file's clock with the host's.

@@ -191,6 +191,9 @@ impl ObservedGuest {
 pub struct GuestTrace {
     /// The disks in its block events.
     pub disks: Vec<GuestDisk>,
+    /// True if nothing says that it is a guest's: it may be of any machine.
+    #[serde(default)]
+    pub is_unknown_kernel: bool,
     /// True if the trace's ticks are the host's already; else cause and effect among the requests determine the
     /// offset.
     pub is_on_host_clock: bool,

@@ -40,6 +40,17 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         packets(nic, kind, trial, column, seconds)
     });
     columns.extend(of_packets);
+    if trace.imported {
+        columns.iter_mut().for_each(not_distinguished);
+    }
+    if trace
+        .guest
+        .as_ref()
+        .is_some_and(|guest| guest.is_unknown_kernel)
+    {
+        // A request of a host passes none of a VM's layers.
+        columns.clear();
+    }
     // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
     let main = columns
         .get(..1)
@@ -74,6 +85,7 @@ fn method(trace: &VmTrace, is_guest_traced: bool) -> &'static str {
         _ if !trace.nics.is_empty() => PACKET_METHOD,
         (None, false) => METHOD,
         (None, true) => BOTH_METHOD,
+        (Some(guest), _) if guest.is_unknown_kernel => KERNEL_METHOD,
         (Some(_), _) => GUEST_METHOD,
     }
 }
@@ -96,6 +108,9 @@ const BOTH_METHOD: &str = "Each request is followed from the guest's block layer
                            host's kernel by its offset on the disk and QEMU's address for it, on the host's clock; segments do \
                            not overlap. Requests count that lie in the time that both guest and host traced. Figures are of \
                            one traced period, so there is no CI.";
+
+const KERNEL_METHOD: &str = "Each request is followed in the kernel's block layer, from taking it to its completion. Figures are of one \
+                             traced period, so there is no CI.";
 
 const GUEST_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, in QEMU and the host's \
                             kernel by its offset on the disk, as far as their traces are among the files; segments do not \

@@ -42,7 +42,12 @@ fn read_disk(
         ..facts(trace)
     };
     let (major, minor) = (disk.device >> 20, disk.device & 0xf_ffff);
-    let name = format!("guest disk {major}:{minor}");
+    let owner = if of_guest.is_unknown_kernel {
+        ""
+    } else {
+        "guest "
+    };
+    let name = format!("{owner}disk {major}:{minor}");
     let mut missing = Vec::new();
     let map = match clock(&facts, &Series::default(), Some(guest), host, &[], None) {
         Ok(map) => Some(map),
@@ -97,7 +102,7 @@ fn read_disk(
 fn unobserved(name: &str) -> Missing {
     Missing {
         what: format!("KVM, QEMU and the host's kernel beneath {name}"),
-        why: "the guest's events alone are used, so the time there counts as QEMU's".to_owned(),
+        why: "the guest's events alone are used, which do not distinguish them".to_owned(),
         fix: "give QEMU's trace (`-trace 'virtio_blk_*'`) and the host's, too".to_owned(),
     }
 }

@@ -91,7 +91,7 @@ fn requests(found: &VmLayers) -> String {
     format!("No requests of {name} in {seconds:.1} s: {why}.")
 }
 
-fn time(ns: f64) -> String {
+pub(super) fn time(ns: f64) -> String {
     nanoseconds(ns).replace(' ', "\u{a0}")
 }
 
@@ -128,13 +128,7 @@ fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     } else {
         "from the guest's block layer on (GAVG, mean)"
     };
-    let one = match kind {
-        RequestKind::Read => "A read",
-        RequestKind::Write => "A write",
-        RequestKind::Flush => "A flush",
-        RequestKind::Discard => "A discard",
-        RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
-    };
+    let one = one(kind);
     let gavg = time(requests.gavg.mean_ns);
     format!(
         "{one} of {disk} takes {gavg} {scope}{parts}. {}",
@@ -161,6 +155,17 @@ fn packets(found: &VmLayers) -> String {
 fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
     let (tap, kind) = (&packets.tap, packets.traced.kind);
     if packets.traced.followed == 0 {
+/// "A read".
+pub(super) fn one(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Read => "A read",
+        RequestKind::Write => "A write",
+        RequestKind::Flush => "A flush",
+        RequestKind::Discard => "A discard",
+        RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
+    }
+}
+
         return format!(
             "None of the {} of {tap} could be followed: below is why.",
             kind.label()
@@ -264,7 +269,7 @@ fn packet_latencies(found: &VmLayers) -> Table {
         .notes([note.to_owned()].into_iter().chain(idle).collect())
 }
 
-fn rate(per_s: f64) -> String {
+pub(super) fn rate(per_s: f64) -> String {
     if per_s < 10.0 {
         format!("{per_s:.1}")
     } else {
