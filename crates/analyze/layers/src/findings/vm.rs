@@ -13,7 +13,7 @@ use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use std::path::Path;
 use vmtax_model::{
     Checkpoint, HostFacts, Layer, LayerColumn, LayerFindings, Machine, RequestCount, RequestKind,
-    TracedDisk, VmLayers, VmNic, VmPackets, VmRequests, VmTrace, VmTraced,
+    Row, State, TracedDisk, VmLayers, VmNic, VmPackets, VmRequests, VmTrace, VmTraced,
 };
 use vmtax_rules::Evidence;
 
@@ -222,6 +222,45 @@ fn time_at_device(request: &JoinedRequest) -> u64 {
     let time_at = |checkpoint| request.at(checkpoint);
     let spent = time_at(Checkpoint::HostComplete).zip(time_at(Checkpoint::HostIssue));
     spent.map_or(0, |(complete, issue)| complete.saturating_sub(issue))
+}
+
+/// Names what imported traces do not distinguish: beneath QEMU's virtqueue, since no file says which of the host's devices has the
+/// disk, and beneath the guest's kernel where QEMU is not traced.
+fn not_distinguished(column: &mut LayerColumn) {
+    let is_below_guest =
+        |row: &&Row| row.from <= Checkpoint::GuestNotify && row.to >= Checkpoint::GuestInterrupt;
+    let below_guest: Vec<String> = column
+        .rows
+        .iter()
+        .filter(is_below_guest)
+        .map(|row| row.label.clone())
+        .collect();
+    let below = |layer: Layer, label: &String| match layer {
+        Layer::HostKernel | Layer::Device => Some(Layer::BelowVirtqueue),
+        Layer::Qemu if below_guest.contains(label) => Some(Layer::BelowGuest),
+        _ => None,
+    };
+    let waits = |row: &Row| {
+        below(row.layer, &row.label).is_some() && row.state != State::Running && row.count > 0
+    };
+    // Without the scheduler's events all of the time looks like service time.
+    let knows_states = column.rows.iter().any(waits);
+    let rows = column.rows.iter_mut();
+    let rows = rows.map(|row| (&mut row.layer, &mut row.state, &row.label));
+    let spans = column
+        .waterfalls
+        .iter_mut()
+        .flat_map(|drawn| &mut drawn.spans)
+        .map(|span| (&mut span.layer, &mut span.state, &span.label));
+    for (layer, state, label) in rows.chain(spans) {
+        let Some(below) = below(*layer, label) else {
+            continue;
+        };
+        *layer = below;
+        if !knows_states {
+            *state = State::NotDistinguished;
+        }
+    }
 }
 
 /// Of a disk that QEMU makes up, what would be the host kernel's is QEMU's own.

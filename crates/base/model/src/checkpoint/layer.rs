@@ -40,6 +40,11 @@ pub enum Layer {
     Passt,
     /// A thread of the host's kernel that moves packets between the guest's queues and the tap (vhost-net).
     Vhost,
+    /// From QEMU taking a request out of the virtqueue to completing it, where QEMU's trace alone shows the request: QEMU's
+    /// block layer and all beneath.
+    BelowVirtqueue,
+    /// From the guest's driver to the interrupt, where the guest's trace alone shows the request: KVM, QEMU and the host.
+    BelowGuest,
 }
 
 impl Layer {
@@ -57,6 +62,8 @@ impl Layer {
             Layer::Server => "echo server",
             Layer::Passt => "passt",
             Layer::Vhost => "vhost",
+            Layer::BelowVirtqueue => "below QEMU's virtqueue",
+            Layer::BelowGuest => "below the guest kernel",
         }
     }
 }
@@ -95,6 +102,8 @@ pub enum State {
     InRing,
     /// It lies in a queue of the host's network stack, until a timer or another packet moves it on.
     Queued,
+    /// It is in a layer whose threads the trace does not show.
+    NotDistinguished,
 }
 
 impl State {
@@ -110,6 +119,7 @@ impl State {
             State::Waiting => "blocked",
             State::InRing => "queued in the avail ring, no kick",
             State::Queued => "queued in a queueing discipline",
+            State::NotDistinguished => "not distinguished",
         }
     }
 }

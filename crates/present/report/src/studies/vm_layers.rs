@@ -4,10 +4,10 @@ use super::layers::{self, largest_layers, largest_states, words};
 use crate::engine::{Block, Column, Notice, Report, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds};
 use crate::text::when;
-use crate::view::{host, origin, vm};
+use crate::view::{host, layers as view, origin, vm};
 use vmtax_model::{
-    DeviceClass, LayerColumn, Missing, RequestKind, Study, Summary, VmLayers, VmPackets,
-    VmRequests, VmTraced,
+    DeviceClass, Layer, LayerColumn, Missing, RequestKind, State, Study, Summary, VmLayers,
+    VmPackets, VmRequests, VmTraced,
 };
 use vmtax_recording::Recording;
 
@@ -97,11 +97,30 @@ pub(super) fn time(ns: f64) -> String {
 
 /// "Of this 75 % is service time. Largest layer: device (35 %)."
 fn of_this(column: &LayerColumn) -> String {
+    if let Some(part) = not_distinguished(column) {
+        return part;
+    }
     format!(
         "Of this {}. {}",
         largest_states(column),
         largest_layers(column)
     )
+}
+
+/// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished." where an imported trace does not say more.
+fn not_distinguished(column: &LayerColumn) -> Option<String> {
+    let part = |layer, what: &str| {
+        let part = view::percent_in(column, layer, State::NotDistinguished);
+        let layer = layer.label();
+        (part >= 0.5).then(|| {
+            // Of one layer alone there is no more to say.
+            let others = (part < 99.5).then(|| format!(" {}", largest_layers(column)));
+            let others = others.unwrap_or_default();
+            format!("{part:.0}\u{a0}% of this is {layer}: {what}, not distinguished.{others}")
+        })
+    };
+    part(Layer::BelowVirtqueue, "QEMU and all beneath")
+        .or_else(|| part(Layer::BelowGuest, "KVM, QEMU and the host"))
 }
 
 /// "A read of vda takes 412 µs on the host (GAVG, mean): 250 µs at the device (DAVG), 162 µs above it (KAVG). …".
@@ -136,6 +155,17 @@ fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     )
 }
 
+/// "A read".
+pub(super) fn one(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Read => "A read",
+        RequestKind::Write => "A write",
+        RequestKind::Flush => "A flush",
+        RequestKind::Discard => "A discard",
+        RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
+    }
+}
+
 /// The answer about packets: a sentence or two for each direction of the card with most packet time.
 fn packets(found: &VmLayers) -> String {
     let (name, seconds) = (vm::name(&found.vm), found.seconds);
@@ -155,17 +185,6 @@ fn packets(found: &VmLayers) -> String {
 fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
     let (tap, kind) = (&packets.tap, packets.traced.kind);
     if packets.traced.followed == 0 {
-/// "A read".
-pub(super) fn one(kind: RequestKind) -> &'static str {
-    match kind {
-        RequestKind::Read => "A read",
-        RequestKind::Write => "A write",
-        RequestKind::Flush => "A flush",
-        RequestKind::Discard => "A discard",
-        RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
-    }
-}
-
         return format!(
             "None of the {} of {tap} could be followed: below is why.",
             kind.label()
