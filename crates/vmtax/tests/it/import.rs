@@ -94,7 +94,7 @@ const REPORTS: [(&str, &[&str], &[&str]); 5] = [
         " CPU 0/KVM-7 [001] d..1. 5.000001: kvm_exit: reason HLT rip 0x1 info 0 0\nCPU:1 [LOST 117 EVENTS]\n CPU 0/KVM-7 [001] \
          d..1. 5.000201: kvm_entry: vcpu 0\n",
         &["VM exits a second. 117 events were lost: the counts are too low"],
-        &["halted"],
+        &["are halted"],
     ),
     (
         " app-9 [000] ..... 5.000001: block_rq_issue: 259,0 R 4096 () 8 + 8 [app]\n app-9 [000] ..... 5.000201: block_rq_complete: \
