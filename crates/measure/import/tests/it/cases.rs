@@ -15,8 +15,11 @@ fn imported(content: &str) -> Result<Imported, String> {
     import(settings(&[text(&folder, "trace", content)]))
 }
 
-/// Exits by reason: number, number with a time, mean time in ns.
-fn exits(content: &str) -> (Vec<(String, u64, u64, Option<f64>)>, Vec<Missing>) {
+/// Exits of one reason: its name, number, number with a time, mean time in ns.
+type Exits = (String, u64, u64, Option<f64>);
+
+/// Exits by reason, and what is missing.
+fn exits(content: &str) -> (Vec<Exits>, Vec<Missing>) {
     let found = imported(content).unwrap().exits();
     let rows = found.exits.reasons.into_iter();
     let mut rows: Vec<_> = rows

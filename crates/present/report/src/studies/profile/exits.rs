@@ -42,7 +42,13 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
                 ["tid", "exits", "per s", "halted", "spinning", "other"],
                 |vcpu| {
                     let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
-                    let time = |ns| is_timed.then(|| nanoseconds(ns)).unwrap_or(NONE.to_owned());
+                    let time = |ns| {
+                        if is_timed {
+                            nanoseconds(ns)
+                        } else {
+                            NONE.to_owned()
+                        }
+                    };
                     let [halted, spinning, other] =
                         [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(time);
                     [
