@@ -142,8 +142,8 @@ impl ExitTimes {
 pub struct ExitCount {
     /// Number of exits.
     pub count: u64,
-    /// Of those, handed to QEMU.
-    pub user: u64,
+    /// Of those, handed to QEMU; null where the trace does not say.
+    pub user: Option<u64>,
     /// Exits per second.
     pub per_s: f64,
     /// Of those, with a known time.

@@ -31,6 +31,8 @@ pub enum State {
     InRing,
     /// It lies in a queue of the host's network stack, until a timer or another packet moves it on.
     Queued,
+    /// It is in a layer whose threads the trace does not show.
+    NotDistinguished,
 }
 
 impl State {
@@ -46,6 +48,7 @@ impl State {
             State::Waiting => "blocked",
             State::InRing => "queued in the avail ring, no kick",
             State::Queued => "queued in a queueing discipline",
+            State::NotDistinguished => "not distinguished",
         }
     }
 }

@@ -319,6 +319,9 @@ pub struct TracedExits {
     pub mhz: f64,
     /// Events lost for lack of buffer space.
     pub lost: u64,
+    /// True if the trace does not say which exits were handed to user space: [`ExitRow::user`] is 0 then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub user_unknown: bool,
 }
 
 /// VM exits of one thread, for one reason, at one address.

@@ -181,6 +181,9 @@ impl ObservedGuest {
 pub struct GuestTrace {
     /// The disks in its block events.
     pub disks: Vec<GuestDisk>,
+    /// True if nothing says that it is a guest's: it may be of any machine.
+    #[serde(default)]
+    pub is_unknown_kernel: bool,
     /// True if the trace's ticks are the host's already; else cause and effect among the requests determine the
     /// offset.
     pub is_on_host_clock: bool,
@@ -240,6 +243,8 @@ pub enum TraceSide {
     Guest,
     /// QEMU: its own trace events.
     Qemu,
+    /// A kernel of which nothing says whether it is a host's or a guest's.
+    Unknown,
 }
 
 /// Join of one file's clock with the host's.

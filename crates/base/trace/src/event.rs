@@ -72,8 +72,8 @@ impl<'a> Event<'a> {
 pub struct Lost {
     /// When the input goes on.
     pub ticks: u64,
-    /// The CPU that wrote them.
-    pub cpu: u32,
+    /// The CPU that wrote them; `None` where the trace does not say.
+    pub cpu: Option<u32>,
     /// Number of the trace's input that they are missing from.
     pub input: u32,
     /// Number; `None` where unknown.

@@ -32,6 +32,8 @@ pub(crate) enum DecoderStep {
     Event { ticks: u64, cpu: u32 },
     Lost {
         ticks: Option<u64>,
+        /// CPU whose events are missing; `None` where the trace does not say.
+        cpu: Option<u32>,
         events: Option<u64>,
     },
     /// Invalid data; `ends` where the start of the next record is unknown.
@@ -52,7 +54,7 @@ struct Decoded<'f> {
 impl Decoded<'_> {
     fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
         while !self.ended {
-            let events = match self.decoder.step(&mut self.counts)? {
+            let (cpu, events) = match self.decoder.step(&mut self.counts)? {
                 DecoderStep::Nothing => continue,
                 DecoderStep::Event { ticks, cpu } => {
                     self.counts.time(&mut self.last, ticks);
@@ -60,27 +62,27 @@ impl Decoded<'_> {
                     let event = Event::of_record(ticks, cpu, 0, self.decoder.record());
                     return Ok(Some(Entry::Event(event)));
                 }
-                DecoderStep::Lost { ticks, events } => {
+                DecoderStep::Lost { ticks, cpu, events } => {
                     self.last = self.last.max(ticks.unwrap_or(0));
-                    events
+                    (cpu, events)
                 }
                 DecoderStep::Damaged { ends } => {
                     self.ended = ends;
                     self.counts.damaged_pages += 1;
-                    None
+                    (None, None)
                 }
                 DecoderStep::End { lost } => {
                     self.ended = true;
                     if lost.is_none() {
                         break;
                     }
-                    lost
+                    (None, lost)
                 }
             };
             self.counts.loss(events);
             return Ok(Some(Entry::Lost(Lost {
                 ticks: self.last,
-                cpu: 0,
+                cpu,
                 input: 0,
                 events,
             })));

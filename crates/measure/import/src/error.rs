@@ -20,6 +20,26 @@ pub enum ImportError {
         /// Path of the file.
         path: PathBuf,
     },
+    /// A log of QEMU whose lines have no times.
+    #[error(
+        "{}: a QEMU log without times: record with `-msg timestamp=on`",
+        path.display()
+    )]
+    NoTimes {
+        /// Path of the file.
+        path: PathBuf,
+    },
+    /// A trace of a KVM of another architecture.
+    #[error(
+        "{}: a KVM of {architecture}: vmtax reads x86-64's",
+        path.display()
+    )]
+    Architecture {
+        /// Path of the file.
+        path: PathBuf,
+        /// Name of the architecture.
+        architecture: &'static str,
+    },
     /// Nothing to analyze.
     #[error(
         "{}: no event of KVM and no block request: record with `trace-cmd record -C mono -e kvm -e block -e sched_switch -e sched_waking`",

@@ -110,7 +110,8 @@ impl TraceWriter<'_, '_> {
                 }
                 Entry::Lost(lost) => {
                     let (instance, events) = (first + lost.input, lost.events.unwrap_or(1));
-                    self.writer.lost(instance, lost.cpu, events, self.keep)?;
+                    let cpu = lost.cpu.unwrap_or(0);
+                    self.writer.lost(instance, cpu, events, self.keep)?;
                 }
             }
         }

@@ -77,10 +77,11 @@ impl Import {
             .of_side(TraceSide::Qemu)
             .filter(|file| !file.survey.threads.is_empty())
             .collect();
+        let unknown = || self.of_side(TraceSide::Unknown);
         let sides = Sides {
             host,
             qemu,
-            guest: self.of_side(TraceSide::Guest).next(),
+            guest: self.of_side(TraceSide::Guest).chain(unknown()).next(),
         };
         let StoredRequests {
             clocks,
@@ -92,6 +93,7 @@ impl Import {
                 .filter(|file| !is_host(file))
                 .map(Surveyed::unused),
         );
+        missing.extend(unknown().map(Surveyed::unknown_kernel));
         missing.extend(self.files.iter().flat_map(Surveyed::missing));
         let files = self.files.iter().map(Surveyed::facts).collect();
         let facts = ImportFacts {
@@ -107,8 +109,9 @@ impl Import {
     fn unknown_vm(&self) -> VmFacts {
         let first = self.files.first();
         let path = first.map_or(Path::new(""), |first| &first.file.path);
+        let is_of_vm = self.of_side(TraceSide::Unknown).next().is_none();
         VmFacts {
-            name: Some(format!("VM of {}", path.display())),
+            name: is_of_vm.then(|| format!("VM of {}", path.display())),
             ..VmFacts::unknown(0)
         }
     }

@@ -5,7 +5,8 @@ use crate::folder::{self, FolderInput, WrittenFolder};
 use crate::source::NANOSECONDS;
 use crate::survey::Surveyed;
 use vmtax_model::{
-    GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, VmFacts, VmTrace, files,
+    GuestDisk, GuestTrace, JoinedClock, Missing, QemuThread, Role, SCHEMA, TraceSide, VmFacts,
+    VmTrace, files,
 };
 use vmtax_recording::TrialFiles;
 use vmtax_trace::TimeShift;
@@ -322,6 +323,7 @@ impl StoredRequests {
         }
         GuestTrace {
             disks,
+            is_unknown_kernel: guest.side == TraceSide::Unknown,
             is_on_host_clock: is_joined || !has_host,
             bound,
             source,

@@ -7,11 +7,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use vmtax_trace::{
     Dat, Events, Formats, MAX_THREADS, Perf, PerfRecords, QemuEvents, TraceError, TraceText,
-    TracedGuest, TracedThreads,
+    TracedGuest, TracedThreads, foreign_kvm,
 };
 
 /// Of a file, to recognize its format.
-const HEAD: u64 = 4096;
+const HEAD: u64 = 65536;
 const DAT: &[u8] = b"\x17\x08\x44tracing";
 const PERF: [&[u8]; 2] = [b"PERFILE2", b"2ELIFREP"];
 const SIMPLE: [u8; 16] = *b"\xff\xff\xff\xff\xff\xff\xff\xff\xb4\x29\xa4\x0a\xcb\x77\xb1\xf2";
@@ -41,6 +41,10 @@ impl SourceFile {
             SourceTrace::Perf(Perf::open(path)?, perf_threads(path)?)
         } else if head.starts_with(&SIMPLE) {
             SourceTrace::QemuSimple(QemuEvents::block_requests())
+        } else if is_qemu_log_without_times(&head) {
+            return Err(ImportError::NoTimes {
+                path: path.to_owned(),
+            });
         } else if is_qemu_log(&head) {
             SourceTrace::QemuLog(QemuEvents::block_requests())
         } else if !head.is_empty() && !head.contains(&0) {
@@ -50,10 +54,31 @@ impl SourceFile {
                 path: path.to_owned(),
             });
         };
-        Ok(SourceFile {
+        let file = SourceFile {
             path: path.to_owned(),
             trace,
-        })
+        };
+        match file.foreign_kvm() {
+            Some(architecture) => Err(ImportError::Architecture {
+                path: file.path,
+                architecture,
+            }),
+            None => Ok(file),
+        }
+    }
+
+    /// Returns the architecture of the file's KVM if it is not x86-64.
+    fn foreign_kvm(&self) -> Option<&'static str> {
+        match &self.trace {
+            SourceTrace::Text(text) => text.foreign_kvm(),
+            SourceTrace::Dat(_) | SourceTrace::Perf(..) => foreign_kvm(self.formats()),
+            SourceTrace::QemuLog(_) | SourceTrace::QemuSimple(_) => None,
+        }
+    }
+
+    /// Returns true if the file is text of a kernel's trace.
+    pub fn is_text(&self) -> bool {
+        matches!(self.trace, SourceTrace::Text(_))
     }
 
     /// Returns the name of the file's format, for people.
@@ -193,6 +218,46 @@ fn is_qemu_log(head: &[u8]) -> bool {
         stamped.is_some()
     })
 }
+
+/// Returns true if lines are those of QEMU's log without their time: `virtio_blk_handle_read vdev 0x55d0 req …`. One with a time
+/// has the thread and the time before the event's name, and a kernel's line its thread.
+fn is_qemu_log_without_times(head: &[u8]) -> bool {
+    let is_event = |line: &str| {
+        let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
+        let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit() || b == b'/');
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        QEMU_SUBSYSTEMS.iter().any(|begin| name.starts_with(begin))
+            && name.bytes().all(is_name)
+            && arguments.contains("0x")
+            // perf's lines may begin with such a name of a thread, and have its number then.
+            && !arguments.trim_start().split(' ').next().is_some_and(is_number)
+    };
+    let text = String::from_utf8_lossy(head);
+    text.lines().any(is_event) && !is_qemu_log(head)
+}
+
+/// Beginnings of the names of QEMU's events of disks and their devices.
+const QEMU_SUBSYSTEMS: &[&str] = &[
+    "virtio_",
+    "virtqueue_",
+    "blk_",
+    "bdrv_",
+    "paio_",
+    "laio_",
+    "luring_",
+    "scsi_",
+    "nvme_",
+    "pci_nvme_",
+    "ide_",
+    "ahci_",
+    "dma_",
+    "qcow2_",
+    "file_",
+    "thread_pool_",
+    "nbd_",
+    "kvm_run_exit",
+    "memory_region_ops_",
+];
 
 /// The threads that a `perf.data` names: each sample has its thread and process, and the kernel tells of names.
 fn perf_threads(path: &Path) -> Result<TracedThreads, TraceError> {

@@ -15,8 +15,12 @@ pub(crate) struct Survey {
     pub counts: Counts,
     /// The threads that enter a guest.
     pub vcpus: BTreeMap<i32, VcpuThread>,
-    /// True if KVM traced each exit and entry.
+    /// True if KVM traced each exit.
     pub has_brackets: bool,
+    /// True if KVM traced entries.
+    pub has_entries: bool,
+    /// True if KVM traced exits that it handed to QEMU.
+    pub has_user_exits: bool,
     /// True if the file has system calls.
     pub has_calls: bool,
     /// Block requests by device.
@@ -64,6 +68,8 @@ fn survey(file: &SourceFile) -> Result<Survey, ImportError> {
                 | KernelEvent::KvmUserspaceExit { .. }),
             ) => {
                 survey.has_brackets |= matches!(what, KernelEvent::KvmExit { .. });
+                survey.has_entries |= what == KernelEvent::KvmEntry;
+                survey.has_user_exits |= matches!(what, KernelEvent::KvmUserspaceExit { .. });
                 survey.add_vcpu(&event, &fields);
             }
             Some(KernelEvent::SysEnter { .. }) => survey.has_calls = true,
@@ -193,6 +199,27 @@ impl Surveyed {
         })
     }
 
+    /// Returns true if something in the file alone says that its kernel is a guest's.
+    fn is_guests(&self) -> bool {
+        let is_synchronized = self
+            .file
+            .dat()
+            .is_some_and(|dat| !dat.time_shifts().is_empty());
+        is_synchronized || !self.survey.disk_interrupts.is_empty()
+    }
+
+    /// Returns what is missing from a trace of which nothing says whose it is.
+    pub fn unknown_kernel(&self) -> Missing {
+        let path = self.file.path.display();
+        Missing {
+            what: "VM exits and requests by layer".to_owned(),
+            why: format!(
+                "nothing in {path} is of a VM, neither KVM's events nor virtio's interrupts"
+            ),
+            fix: format!("if it is of a guest's kernel, give `--guest-trace {path}`"),
+        }
+    }
+
     /// Events of exits.
     pub fn kvm_events(&self) -> u64 {
         self.survey.vcpus.values().map(|vcpu| vcpu.events).sum()
@@ -275,9 +302,15 @@ pub(crate) fn assign_sides(
             None => TraceSide::Host,
         };
     }
+    if let ([file], None) = (&mut *files, guest) {
+        // Nothing in it is of a VM.
+        if file.side == TraceSide::Guest && !file.is_guests() {
+            file.side = TraceSide::Unknown;
+        }
+    }
     let is_empty = |file: &Surveyed| match file.side {
         TraceSide::Host => file.survey.vcpus.is_empty(),
-        TraceSide::Guest => file.survey.block_devices.is_empty(),
+        TraceSide::Guest | TraceSide::Unknown => file.survey.block_devices.is_empty(),
         TraceSide::Qemu => file.survey.threads.is_empty(),
     };
     if let Some(first) = files.first().filter(|_| files.iter().all(is_empty)) {

@@ -4,7 +4,7 @@ use crate::error::ImportError;
 use crate::source::SourceFile;
 use crate::survey::Survey;
 use std::collections::BTreeMap;
-use vmtax_model::samples::{ApicFeatures, ExitCounts};
+use vmtax_model::samples::{ApicFeatures, ExitCounts, TracedExits};
 use vmtax_model::{Accelerator, Missing, QemuThread, Role, RoleSource, VmFacts};
 use vmtax_observe::ExitCounter;
 use vmtax_trace::Entry;
@@ -144,16 +144,21 @@ pub(crate) fn count_exits(
     let mut counter = ExitCounter::new(file.formats());
     let mut events = file.events()?;
     while let Some(entry) = events.next()? {
-        if let Entry::Event(event) = entry {
-            if vm.threads.iter().any(|thread| thread.tid == event.pid) {
+        match entry {
+            Entry::Event(event) if vm.threads.iter().any(|thread| thread.tid == event.pid) => {
                 counter.take(&event);
             }
+            Entry::Event(_) => {}
+            Entry::Lost(lost) => counter.lost(&lost),
         }
     }
     let ticks = survey.span.map_or(0, |(first, last)| last - first);
     Ok(ExitCounts {
         seconds: ticks as f64 / mhz / 1e6,
-        traced: Some(counter.finish(vm.threads.clone(), mhz, survey.counts.lost)),
+        traced: Some(TracedExits {
+            user_unknown: !tells_user_exits(file, survey),
+            ..counter.finish(vm.threads.clone(), mhz, survey.counts.lost)
+        }),
         counters: BTreeMap::new(),
         memory_tree: None,
         monitor_advice: "use `vmtax exits --vm` while the VM runs".to_owned(),
@@ -161,9 +166,28 @@ pub(crate) fn count_exits(
     })
 }
 
+/// Returns true if the file says which exits KVM handed to QEMU. Text does not say which events were recorded.
+fn tells_user_exits(file: &SourceFile, survey: &Survey) -> bool {
+    let is_recorded = || file.formats().event("kvm", "kvm_userspace_exit").is_some();
+    survey.has_user_exits || (!file.is_text() && is_recorded())
+}
+
 /// Returns the data about exits that the file lacks.
 pub(crate) fn missing_exits(file: &SourceFile, survey: &Survey) -> Vec<Missing> {
     let mut missing = Vec::new();
+    let mut not_in_trace = |what: &str, event: &str| {
+        missing.push(Missing {
+            what: what.to_owned(),
+            why: format!("{event} is not in the trace"),
+            fix: "record `-e kvm`".to_owned(),
+        });
+    };
+    if survey.has_brackets && !survey.has_entries {
+        not_in_trace("times of exits", "kvm_entry");
+    }
+    if !tells_user_exits(file, survey) {
+        not_in_trace("exits handed to QEMU", "kvm_userspace_exit");
+    }
     if !survey.has_brackets {
         missing.push(Missing {
             what: "exits that KVM handles itself".to_owned(),

@@ -73,6 +73,67 @@ fn requests_in_a_qemus_log_are_those_of_its_disks() {
     );
 }
 
+/// Text of a kernel's trace, and what its report says first, and does not say.
+const REPORTS: [(&str, &[&str], &[&str]); 5] = [
+    (
+        " CPU 0/KVM-7 [001] d..1. 5.000001: kvm_exit: reason HLT rip 0x1 info 0 0\n CPU 0/KVM-7 [001] d..1. 5.000051: kvm_exit: \
+         reason HLT rip 0x1 info 0 0\n",
+        &[
+            "HLT 2 – ",
+            " – –",
+            "times of exits: kvm_entry is not in the trace. → record `-e kvm`",
+        ],
+        &["0 ns"],
+    ),
+    (
+        " CPU 0/KVM-7 [001] d..1. 5.000001: kvm_entry: vcpu 0\n",
+        &["No VM exit of VM with vCPU thread 7 was recorded"],
+        &["KVM's counters"],
+    ),
+    (
+        " CPU 0/KVM-7 [001] d..1. 5.000001: kvm_exit: reason HLT rip 0x1 info 0 0\nCPU:1 [LOST 117 EVENTS]\n CPU 0/KVM-7 [001] \
+         d..1. 5.000201: kvm_entry: vcpu 0\n",
+        &["VM exits a second. 117 events were lost: the counts are too low"],
+        &["are halted"],
+    ),
+    (
+        " app-9 [000] ..... 5.000001: block_rq_issue: 259,0 R 4096 () 8 + 8 [app]\n app-9 [000] ..... 5.000201: block_rq_complete: \
+         259,0 R () 8 + 8 [0]\n",
+        &[
+            "A read of disk 259:0 takes 200 µs (mean)",
+            "Imported block trace",
+            "--guest-trace",
+        ],
+        &["Largest layer", "guest disk", "QEMU", "service time"],
+    ),
+    (
+        "7@1700000000.000001:virtio_blk_handle_read vdev 0x5 req 0x6 sector 8 nsectors 8\n7@1700000000.000501:virtio_blk_req_complete \
+         vdev 0x5 req 0x6 status 0\n",
+        &["100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished."],
+        &["% is service time", "host kernel (", "Largest layer"],
+    ),
+];
+
+#[test]
+fn a_report_says_what_a_trace_does_not() {
+    let place = Place::new();
+    for (n, (trace, says, says_not)) in REPORTS.iter().enumerate() {
+        fs::write(place.path("trace"), trace).unwrap();
+        let outcome = place
+            .vmtax(&format!("import trace --output out{n}"))
+            .succeeds();
+        let text = outcome.stdout.replace('\u{a0}', " ");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let report = text.split("Files file").next().unwrap();
+        for said in *says {
+            assert!(text.contains(said), "no {said:?} in\n{text}");
+        }
+        for not in *says_not {
+            assert!(!report.contains(not), "{not:?} in\n{report}");
+        }
+    }
+}
+
 /// An instance of tracefs that records KVM's events of some threads; it goes away with the value.
 struct Instance(PathBuf);
 

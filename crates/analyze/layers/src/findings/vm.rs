@@ -12,10 +12,12 @@ use crate::trial::vm::{machine, read_vm};
 use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use std::path::Path;
 use vmtax_findings::{
-    LayerColumn, LayerFindings, RequestCount, RequestKind, VmLayers, VmPackets, VmRequests,
+    LayerColumn, LayerFindings, RequestCount, RequestKind, Row, VmLayers, VmPackets, VmRequests,
     VmTraced,
 };
-use vmtax_model::{Checkpoint, HostFacts, Layer, Machine, TracedDisk, VmNic, VmTrace};
+use vmtax_model::{
+    Checkpoint, HostFacts, Layer, Machine, State, TracedDisk, VmNic, VmTrace,
+};
 use vmtax_rules::Evidence;
 
 /// The findings of a running VM's trace, whose files are in `folder`, made on a host.
@@ -41,6 +43,17 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         packets(nic, kind, trial, column, seconds)
     });
     columns.extend(of_packets);
+    if trace.imported {
+        columns.iter_mut().for_each(not_distinguished);
+    }
+    if trace
+        .guest
+        .as_ref()
+        .is_some_and(|guest| guest.is_unknown_kernel)
+    {
+        // A request of a host passes none of a VM's layers.
+        columns.clear();
+    }
     // Imported traces do not tell the roles of QEMU's threads, which remedies depend on.
     let main = columns
         .get(..1)
@@ -75,6 +88,7 @@ fn method(trace: &VmTrace, is_guest_traced: bool) -> &'static str {
         _ if !trace.nics.is_empty() => PACKET_METHOD,
         (None, false) => METHOD,
         (None, true) => BOTH_METHOD,
+        (Some(guest), _) if guest.is_unknown_kernel => KERNEL_METHOD,
         (Some(_), _) => GUEST_METHOD,
     }
 }
@@ -97,6 +111,9 @@ const BOTH_METHOD: &str = "Each request is followed from the guest's block layer
                            host's kernel by its offset on the disk and QEMU's address for it, on the host's clock; segments do \
                            not overlap. Requests count that lie in the time that both guest and host traced. Figures are of \
                            one traced period, so there is no CI.";
+
+const KERNEL_METHOD: &str = "Each request is followed in the kernel's block layer, from taking it to its completion. Figures are of one \
+                             traced period, so there is no CI.";
 
 const GUEST_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, in QEMU and the host's \
                             kernel by its offset on the disk, as far as their traces are among the files; segments do not \
@@ -208,6 +225,45 @@ fn time_at_device(request: &JoinedRequest) -> u64 {
     let time_at = |checkpoint| request.at(checkpoint);
     let spent = time_at(Checkpoint::HostComplete).zip(time_at(Checkpoint::HostIssue));
     spent.map_or(0, |(complete, issue)| complete.saturating_sub(issue))
+}
+
+/// Names what imported traces do not distinguish: beneath QEMU's virtqueue, since no file says which of the host's devices has the
+/// disk, and beneath the guest's kernel where QEMU is not traced.
+fn not_distinguished(column: &mut LayerColumn) {
+    let is_below_guest =
+        |row: &&Row| row.from <= Checkpoint::GuestNotify && row.to >= Checkpoint::GuestInterrupt;
+    let below_guest: Vec<String> = column
+        .rows
+        .iter()
+        .filter(is_below_guest)
+        .map(|row| row.label.clone())
+        .collect();
+    let below = |layer: Layer, label: &String| match layer {
+        Layer::HostKernel | Layer::Device => Some(Layer::BelowVirtqueue),
+        Layer::Qemu if below_guest.contains(label) => Some(Layer::BelowGuest),
+        _ => None,
+    };
+    let waits = |row: &Row| {
+        below(row.layer, &row.label).is_some() && row.state != State::Running && row.count > 0
+    };
+    // Without the scheduler's events all of the time looks like service time.
+    let knows_states = column.rows.iter().any(waits);
+    let rows = column.rows.iter_mut();
+    let rows = rows.map(|row| (&mut row.layer, &mut row.state, &row.label));
+    let spans = column
+        .waterfalls
+        .iter_mut()
+        .flat_map(|drawn| &mut drawn.spans)
+        .map(|span| (&mut span.layer, &mut span.state, &span.label));
+    for (layer, state, label) in rows.chain(spans) {
+        let Some(below) = below(*layer, label) else {
+            continue;
+        };
+        *layer = below;
+        if !knows_states {
+            *state = State::NotDistinguished;
+        }
+    }
 }
 
 /// Of a disk that QEMU makes up, what would be the host kernel's is QEMU's own.

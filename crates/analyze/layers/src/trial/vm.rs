@@ -299,7 +299,11 @@ fn read_guest_disk(
         ..facts(trace)
     };
     let (major, minor) = (disk.device >> 20, disk.device & 0xf_ffff);
-    let name = format!("guest disk {major}:{minor}");
+    let owner = match of_guest.is_unknown_kernel {
+        true => "",
+        false => "guest ",
+    };
+    let name = format!("{owner}disk {major}:{minor}");
     let map = clock(&facts, &Series::default(), Some(guest), host, &[], None);
     let map = match map {
         // The guest's own part is valid alone.

@@ -183,7 +183,7 @@ pub(super) fn no_room(trace: &VmTrace) -> Missing {
 pub(super) fn unobserved(name: &str) -> Missing {
     Missing {
         what: format!("KVM, QEMU and the host's kernel beneath {name}"),
-        why: "the guest's events alone are used, so the time there counts as QEMU's".to_owned(),
+        why: "the guest's events alone are used, which do not distinguish them".to_owned(),
         fix: "give QEMU's trace (`-trace 'virtio_blk_*'`) and the host's, too".to_owned(),
     }
 }

@@ -88,7 +88,7 @@ fn mean_ns(reasons: &[ExitReason]) -> f64 {
 /// Reads, writes, and writes handled by QEMU.
 fn by_direction(access: &Access, exits: &ExitCount) -> [u64; 3] {
     if access.write {
-        [0, exits.count, exits.user]
+        [0, exits.count, exits.user.unwrap_or(0)]
     } else {
         [exits.count, 0, 0]
     }
@@ -168,7 +168,7 @@ impl Grouping<'_> {
 
     fn add(&self, sum: &mut ExitCount, row: &ExitRow) {
         sum.count += row.count;
-        sum.user += row.user;
+        sum.user = (!self.traced.user_unknown).then(|| sum.user.unwrap_or(0) + row.user);
         sum.timed += row.timed;
         sum.total_ns += self.ns(row.ticks);
         sum.per_s = sum.count as f64 / self.seconds.max(f64::EPSILON);

@@ -71,7 +71,7 @@ fn sums_name_reasons_devices_and_costs() {
             status.exits.user,
             status.exits.by_vcpu.as_slice()
         ),
-        (300, 300, [300].as_slice())
+        (300, Some(300), [300].as_slice())
     );
     // 10 ticks of a 1 GHz clock, 150 times a second.
     assert_eq!(

@@ -211,6 +211,11 @@ pub enum Layer {
     Passt,
     /// A thread of the host's kernel that moves packets between the guest's queues and the tap (vhost-net).
     Vhost,
+    /// From QEMU taking a request out of the virtqueue to completing it, where QEMU's trace alone shows the request: QEMU's
+    /// block layer and all beneath.
+    BelowVirtqueue,
+    /// From the guest's driver to the interrupt, where the guest's trace alone shows the request: KVM, QEMU and the host.
+    BelowGuest,
 }
 
 impl Layer {
@@ -228,6 +233,8 @@ impl Layer {
             Layer::Server => "echo server",
             Layer::Passt => "passt",
             Layer::Vhost => "vhost",
+            Layer::BelowVirtqueue => "below QEMU's virtqueue",
+            Layer::BelowGuest => "below the guest kernel",
         }
     }
 }

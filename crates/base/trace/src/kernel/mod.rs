@@ -1,9 +1,12 @@
 //! Meaning of the kernel's events.
 
+mod architecture;
 mod exit_reasons;
 mod syscalls;
 mod timeline;
 
+pub use architecture::foreign_kvm;
+pub(crate) use architecture::foreign_kvm_line;
 pub use exit_reasons::{ExitReasons, SVM, VMX};
 pub(crate) use exit_reasons::{NAMED_IN_TEXT, exit_reason_named};
 pub use syscalls::{

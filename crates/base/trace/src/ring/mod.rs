@@ -287,7 +287,7 @@ impl<'f> Stream<'f> {
         match self.head {
             Head::Lost(events) => Entry::Lost(Lost {
                 ticks,
-                cpu,
+                cpu: Some(cpu),
                 input,
                 events,
             }),

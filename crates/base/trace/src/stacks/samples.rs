@@ -76,9 +76,22 @@ impl SampledStacks {
     }
 }
 
-/// From here on a callchain's entries mark whose addresses follow (`PERF_CONTEXT_*`).
+/// From here on a callchain's entries may mark whose addresses follow (`PERF_CONTEXT_*`); no code of a kernel lies there.
 const MARKS: u64 = -4095_i64 as u64;
-/// The upper half of the addresses is the kernel's.
+/// `PERF_CONTEXT_KERNEL`: addresses of the kernel follow.
+const KERNEL_FOLLOWS: u64 = -128_i64 as u64;
+/// `PERF_CONTEXT_USER`: addresses of the program follow, up to the next mark.
+const USER_FOLLOWS: u64 = -512_i64 as u64;
+/// Marks of other addresses: of a hypervisor, of a guest, of its kernel and of its programs; and of a cookie in place of the
+/// program's addresses (`PERF_CONTEXT_USER_DEFERRED`).
+const OTHERS_FOLLOW: [u64; 5] = [
+    -32_i64 as u64,
+    -2048_i64 as u64,
+    -2176_i64 as u64,
+    -2560_i64 as u64,
+    -640_i64 as u64,
+];
+/// The upper half of the addresses is the kernel's, where no mark says whose they are.
 const KERNEL: u64 = 1 << 63;
 /// `PROT_EXEC` of a mapping's protection.
 const EXECUTE: u32 = 4;
@@ -130,8 +143,12 @@ pub fn text(name: &RawData<'_>) -> String {
 }
 
 fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut SampledStacks) {
-    let in_kernel = chain(sample).filter(|&at| at >= KERNEL);
+    let Chain {
+        kernel: in_kernel,
+        user: in_program,
+    } = Chain::of(sample);
     let mut places: Vec<CodeLocation> = in_kernel
+        .into_iter()
         .map(|at| CodeLocation {
             owner: CodeOwner::Kernel,
             at,
@@ -158,7 +175,7 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut Sampl
         let end = space.unwind(registers, &stack[..copied], &mut places);
         sampled.ended(&places[inside..], end);
     } else {
-        user(sample, space, &mut places);
+        user(&in_program, space, &mut places);
     }
     if places.is_empty() {
         return; // of a thread that is ending
@@ -177,8 +194,8 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut Sampl
 
 /// The user frames of a sample whose stack the kernel unwound by frame pointers. It is not known whether that
 /// leads to the stack's beginning, so it is not counted as unwound.
-fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<CodeLocation>) {
-    for (depth, address) in chain(sample).filter(|&at| at < KERNEL).enumerate() {
+fn user(addresses: &[u64], space: &Space, places: &mut Vec<CodeLocation>) {
+    for (depth, &address) in addresses.iter().enumerate() {
         // Addresses to return to lie behind the call, which may be the last of its function.
         let place = space.place(address.wrapping_sub(u64::from(depth > 0)));
         if place.owner == CodeOwner::Nowhere && depth > 0 {
@@ -190,14 +207,55 @@ fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<CodeLocation>
     }
 }
 
-/// The addresses that the kernel followed, innermost first; only where it was, if it followed none.
-fn chain<'a>(sample: &'a SampleRecord<'_>) -> impl Iterator<Item = u64> + 'a {
-    let chain = sample.callchain.as_ref();
-    let own = sample.ip.filter(|_| chain.is_none());
-    let followed = chain
-        .into_iter()
-        .flat_map(|chain| (0..chain.len()).filter_map(|at| chain.get(at)));
-    followed.filter(|&address| address < MARKS).chain(own)
+/// The addresses that the kernel followed, innermost first, by whose they are.
+#[derive(Debug, Default)]
+struct Chain {
+    kernel: Vec<u64>,
+    user: Vec<u64>,
+}
+
+impl Chain {
+    /// Reads the callchain of a sample; of one without a callchain the address where the CPU was.
+    fn of(sample: &SampleRecord<'_>) -> Chain {
+        if let Some(entries) = &sample.callchain {
+            return Chain::followed((0..entries.len()).filter_map(|at| entries.get(at)));
+        }
+        let mut chain = Chain::default();
+        match (sample.ip, sample.cpu_mode) {
+            (None, _) => {}
+            (Some(ip), CpuMode::Kernel) => chain.kernel.push(ip),
+            (Some(ip), CpuMode::User) => chain.user.push(ip),
+            (Some(ip), _) => chain.add_unmarked(ip),
+        }
+        chain
+    }
+
+    /// Reads the entries of a callchain. An address belongs to the mark before it, whatever its value: without frame pointers a
+    /// program's may be anything.
+    fn followed(entries: impl Iterator<Item = u64>) -> Chain {
+        let (mut chain, mut mark) = (Chain::default(), None);
+        for entry in entries {
+            match (entry, mark) {
+                (KERNEL_FOLLOWS | USER_FOLLOWS, _) => mark = Some(entry),
+                _ if OTHERS_FOLLOW.contains(&entry) => mark = Some(entry),
+                (_, Some(USER_FOLLOWS)) => chain.user.push(entry),
+                (MARKS.., _) => {}
+                (_, Some(KERNEL_FOLLOWS)) => chain.kernel.push(entry),
+                (_, None) => chain.add_unmarked(entry),
+                (_, Some(_)) => {}
+            }
+        }
+        chain
+    }
+
+    /// Adds an address of which its half of the address space alone says whose it is.
+    fn add_unmarked(&mut self, address: u64) {
+        if address >= KERNEL {
+            self.kernel.push(address);
+        } else {
+            self.user.push(address);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -206,14 +264,9 @@ mod tests {
     use crate::stacks::files::FileSource;
     use std::collections::HashMap;
 
-    /// Whatever the address: on the host nothing is there.
-    #[test]
-    fn samples_of_a_guests_code_are_one_place_for_its_kernel_and_one_for_its_programs() {
-        let (mut space, mut sampled) = (
-            Space::empty(FileSource::Recorded(HashMap::new())),
-            SampledStacks::default(),
-        );
-        let sample = |ip: u64, cpu_mode| SampleRecord {
+    /// A sample without a stack.
+    fn empty(ip: u64, cpu_mode: CpuMode) -> SampleRecord<'static> {
+        SampleRecord {
             id: None,
             addr: None,
             stream_id: None,
@@ -232,11 +285,48 @@ mod tests {
             code_page_size: None,
             intr_regs: None,
             cpu_mode,
-        };
+        }
+    }
+
+    #[test]
+    fn an_address_behind_the_users_mark_is_the_programs_whatever_its_value() {
+        const GARBAGE: u64 = 0x8b48_0789_48fb_8948;
+        let parts = |Chain { kernel, user }: Chain| (kernel, user);
+        let alone = |ip, cpu_mode| parts(Chain::of(&empty(ip, cpu_mode)));
+        let of = |entries: &[u64]| parts(Chain::followed(entries.iter().copied()));
+        let (kernel, user) = (KERNEL_FOLLOWS, USER_FOLLOWS);
+        assert_eq!(
+            of(&[user, 0x40_1000, GARBAGE, u64::MAX]),
+            (vec![], vec![0x40_1000, GARBAGE, u64::MAX])
+        );
+        assert_eq!(
+            of(&[kernel, KERNEL + 8, MARKS, user, 0x40_1000, GARBAGE]),
+            (vec![KERNEL + 8], vec![0x40_1000, GARBAGE])
+        );
+        for other in OTHERS_FOLLOW {
+            assert_eq!(of(&[other, 7, KERNEL + 9]), (vec![], vec![]), "{other:#x}");
+        }
+        // Some files have no marks.
+        assert_eq!(
+            of(&[KERNEL + 8, 0x40_1000]),
+            (vec![KERNEL + 8], vec![0x40_1000])
+        );
+        assert_eq!(alone(GARBAGE, CpuMode::User), (vec![], vec![GARBAGE]));
+        assert_eq!(alone(7, CpuMode::Kernel), (vec![7], vec![]));
+        assert_eq!(alone(GARBAGE, CpuMode::Unknown), (vec![GARBAGE], vec![]));
+    }
+
+    /// Whatever the address: on the host nothing is there.
+    #[test]
+    fn samples_of_a_guests_code_are_one_place_for_its_kernel_and_one_for_its_programs() {
+        let (mut space, mut sampled) = (
+            Space::empty(FileSource::Recorded(HashMap::new())),
+            SampledStacks::default(),
+        );
         for ip in [0xffff_ffff_8d89_92f8, 0xffff_ffff_8d12_0000] {
-            take_sample(&sample(ip, CpuMode::GuestKernel), &mut space, &mut sampled);
+            take_sample(&empty(ip, CpuMode::GuestKernel), &mut space, &mut sampled);
             take_sample(
-                &sample(ip >> 20, CpuMode::GuestUser),
+                &empty(ip >> 20, CpuMode::GuestUser),
                 &mut space,
                 &mut sampled,
             );

@@ -13,10 +13,10 @@ use vmtax_model::{
 use vmtax_recording::Writer;
 
 /// A recording that was made of files.
-struct Imported {
+pub struct Imported {
     _runs: tempfile::TempDir,
-    trial: PathBuf,
-    facts: ImportFacts,
+    pub trial: PathBuf,
+    pub facts: ImportFacts,
 }
 
 fn data(name: &str) -> PathBuf {
@@ -25,18 +25,18 @@ fn data(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn host_facts() -> HostFacts {
+pub fn host_facts() -> HostFacts {
     host(KvmClass::Absent)
 }
 
-fn settings(files: &[PathBuf]) -> ImportSettings {
+pub fn settings(files: &[PathBuf]) -> ImportSettings {
     ImportSettings {
         files: files.to_vec(),
         ..ImportSettings::default()
     }
 }
 
-fn import(settings: ImportSettings) -> Result<Imported, String> {
+pub fn import(settings: ImportSettings) -> Result<Imported, String> {
     let import = Import::open(settings).map_err(|e| e.to_string())?;
     let runs = tempfile::tempdir().unwrap();
     let study = Study::Import(ImportedFiles {
@@ -60,17 +60,17 @@ fn import(settings: ImportSettings) -> Result<Imported, String> {
 }
 
 impl Imported {
-    fn exits(&self) -> VmExits {
+    pub fn exits(&self) -> VmExits {
         vmtax_profile::vm_exits(&self.trial).unwrap()
     }
 
-    fn layers(&self) -> VmLayers {
+    pub fn layers(&self) -> VmLayers {
         vmtax_layers::vm(&self.trial, &host_facts()).unwrap()
     }
 }
 
 /// A file of this text.
-fn text(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+pub fn text(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, text).unwrap();
     path

@@ -6,5 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
+mod cases;
 mod guest_file;
 mod import;

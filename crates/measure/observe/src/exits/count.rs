@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
 use vmtax_model::samples::Access;
-use vmtax_trace::{KernelDecoder, KernelEvent, KvmAccess, KvmSpace, SystemCall, VMX, system_call};
+use vmtax_trace::{
+    KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Lost, SystemCall, VMX, system_call,
+};
 
 /// The command of `ioctl` by which a thread goes into its guest.
 pub(super) const KVM_RUN: u64 = 0xae80;
@@ -33,12 +35,16 @@ pub(super) enum ExitEvent {
     TimerLine(u32),
     /// A device gives the guest's vCPU an interrupt by a message (MSI), by its vector.
     Message(u32),
+    /// The trace lost events here, whoever's.
+    Lost,
 }
 
 /// Something that happened to a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ThreadEvent {
     pub at: u64,
+    /// CPU that wrote it; of a loss `None` where the trace does not say.
+    pub cpu: Option<u32>,
     pub tid: i32,
     pub what: ExitEvent,
 }
@@ -72,9 +78,20 @@ impl ThreadEvent {
         };
         Some(ThreadEvent {
             at: record.ticks,
+            cpu: Some(record.cpu),
             tid: record.pid,
             what,
         })
+    }
+
+    /// A place where the trace lost events.
+    pub fn lost(lost: &Lost) -> ThreadEvent {
+        ThreadEvent {
+            at: lost.ticks,
+            cpu: lost.cpu,
+            tid: 0,
+            what: ExitEvent::Lost,
+        }
     }
 }
 
@@ -136,19 +153,13 @@ pub(super) struct Count {
 #[derive(Debug, Clone, Copy, Default)]
 struct Open {
     begin: u64,
+    /// CPU that it began on, and number of its event.
+    cpu: Option<u32>,
+    number: u64,
     end: Option<u64>,
     reason: Option<Reason>,
     access: Option<Access>,
     user: Option<Option<u64>>,
-}
-
-impl Open {
-    fn at(begin: u64) -> Open {
-        Open {
-            begin,
-            ..Open::default()
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -198,6 +209,32 @@ fn asks(access: Access, told: Option<u64>) -> bool {
     }
 }
 
+/// The last loss of events of each CPU, by number of the event before it.
+#[derive(Debug, Default)]
+struct Losses {
+    by_cpu: BTreeMap<u32, u64>,
+    /// The last loss of which the CPU is not known.
+    anywhere: u64,
+}
+
+impl Losses {
+    /// Adds a loss behind an event.
+    fn add(&mut self, cpu: Option<u32>, number: u64) {
+        let is_kept = |cpu: &u32| self.by_cpu.len() < MAX_KEYS || self.by_cpu.contains_key(cpu);
+        match cpu.filter(is_kept) {
+            Some(cpu) => _ = self.by_cpu.insert(cpu, number),
+            None => self.anywhere = number,
+        }
+    }
+
+    /// Returns true if events of these CPUs may be missing behind an event.
+    fn since(&self, number: u64, cpus: [Option<u32>; 2]) -> bool {
+        let of_cpu = |cpu: Option<u32>| self.by_cpu.get(&cpu?).copied();
+        let last = cpus.into_iter().filter_map(of_cpu).max().unwrap_or(0);
+        last.max(self.anywhere) >= number
+    }
+}
+
 /// Counts of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -205,6 +242,10 @@ pub(super) struct Counts {
     pub counts: BTreeMap<Key, Count>,
     /// Interrupts by thread and vector, or by thread and line from [`Counts::LINES`] on.
     interrupts: BTreeMap<(i32, u32), Ticks>,
+    /// Number of events so far.
+    events: u64,
+    /// Losses of events.
+    losses: Losses,
     /// Vectors that devices use: their interrupts are no timer's, however regular the load is.
     messages: BTreeSet<u32>,
 }
@@ -215,18 +256,45 @@ impl Counts {
 
     /// Takes the next event of a thread; events of one thread are in order.
     pub fn take(&mut self, event: &ThreadEvent) {
-        let ThreadEvent { at, tid, what } = *event;
+        let ThreadEvent { at, cpu, tid, what } = *event;
+        if what == ExitEvent::Lost {
+            return self.losses.add(cpu, self.events);
+        }
+        self.events += 1;
         match what {
             ExitEvent::Accepted(vector) => self.interrupted(tid, vector, at),
             ExitEvent::TimerLine(line) => {
                 self.interrupted(tid, Self::LINES.saturating_add(line), at);
             }
             ExitEvent::Message(vector) => _ = self.messages.insert(vector),
+            _ => self.of_vcpu(at, cpu, tid, what),
+        }
+    }
+
+    /// Takes an event of a vCPU's exits.
+    fn of_vcpu(&mut self, at: u64, cpu: Option<u32>, tid: i32, what: ExitEvent) {
+        // The end of an exit, and the begin of another, may be among the events that were lost.
+        let vcpu = self.vcpus.entry(tid).or_default();
+        let losses = &self.losses;
+        let cut = vcpu
+            .open
+            .take_if(|open| losses.since(open.number, [open.cpu, cpu]));
+        if cut.is_some() {
+            vcpu.awaited = None;
+            self.close(tid, cut);
+        }
+        let begun = Open {
+            begin: at,
+            cpu,
+            number: self.events,
+            ..Open::default()
+        };
+        match what {
             ExitEvent::Exit { isa, reason } => {
                 let number = reason;
                 let begun = Open {
                     reason: Some(Reason::Hardware { isa, number }),
-                    ..Open::at(at)
+                    ..begun
                 };
                 let vcpu = self.vcpus.entry(tid).or_default();
                 vcpu.told = true;
@@ -239,16 +307,18 @@ impl Counts {
             }
             _ => match self.vcpus.entry(tid).or_default() {
                 vcpu if vcpu.told => vcpu.note(what),
-                _ => self.take_untold(tid, what, at),
+                _ => self.take_untold(tid, what, begun),
             },
         }
     }
 
     /// Takes the next event of a thread whose exits KVM does not tell.
-    fn take_untold(&mut self, tid: i32, what: ExitEvent, at: u64) {
+    fn take_untold(&mut self, tid: i32, what: ExitEvent, begun: Open) {
         let vcpu = self.vcpus.entry(tid).or_default();
         match what {
-            ExitEvent::Access { access, unanswered } => self.accessed(tid, access, unanswered, at),
+            ExitEvent::Access { access, unanswered } => {
+                self.accessed(tid, access, unanswered, begun)
+            }
             ExitEvent::User(reason) => {
                 let named = vcpu.open.filter(|open| {
                     open.user.is_none() && open.access.is_some_and(|a| asks(a, reason))
@@ -256,15 +326,15 @@ impl Counts {
                 let before = if named.is_some() { None } else { vcpu.open };
                 vcpu.open = Some(Open {
                     user: Some(reason),
-                    ..named.unwrap_or(Open::at(at))
+                    ..named.unwrap_or(begun)
                 });
                 self.close(tid, before);
             }
             // A read by a port is named when its value is there: after this.
             ExitEvent::Run => match vcpu.open.as_mut().filter(|open| open.user.is_some()) {
-                Some(open) if open.access.is_none() => open.end = Some(at),
+                Some(open) if open.access.is_none() => open.end = Some(begun.begin),
                 Some(_) => {
-                    let open = vcpu.ended(at);
+                    let open = vcpu.ended(begun.begin);
                     self.close(tid, open);
                 }
                 None => {}
@@ -274,7 +344,7 @@ impl Counts {
     }
 
     /// An access of a KVM that tells no exits.
-    fn accessed(&mut self, tid: i32, access: Access, unanswered: bool, at: u64) {
+    fn accessed(&mut self, tid: i32, access: Access, unanswered: bool, begun: Open) {
         let vcpu = self.vcpus.entry(tid).or_default();
         if !unanswered && vcpu.awaited.take() == Some(access) {
             return; // the value of one that was counted
@@ -290,7 +360,7 @@ impl Counts {
         match vcpu.open.take() {
             Some(open) if late(&open) => self.close(tid, with_access(open)),
             before => {
-                vcpu.open = with_access(Open::at(at));
+                vcpu.open = with_access(begun);
                 self.close(tid, before);
             }
         }

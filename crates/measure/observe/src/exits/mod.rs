@@ -124,7 +124,10 @@ impl ExitTracer {
         while let Some(entry) = events.next().map_err(unreadable)? {
             match entry {
                 Entry::Event(event) => waiting.events.extend(ThreadEvent::read(decoder, &event)),
-                Entry::Lost(lost) => waiting.lost += lost.events.unwrap_or(1),
+                Entry::Lost(lost) => {
+                    waiting.lost += lost.events.unwrap_or(1);
+                    waiting.events.push(ThreadEvent::lost(&lost));
+                }
             }
         }
         Ok(())
@@ -189,6 +192,11 @@ impl ExitCounter {
         }
     }
 
+    /// Takes a loss of events: of an exit that it may have cut the time is not known.
+    pub fn lost(&mut self, lost: &vmtax_trace::Lost) {
+        self.counts.take(&ThreadEvent::lost(lost));
+    }
+
     /// Returns the counts. `mhz`: ticks of the trace per microsecond; `lost`: events that are missing.
     pub fn finish(mut self, threads: Vec<QemuThread>, mhz: f64, lost: u64) -> TracedExits {
         self.counts.end();
@@ -234,6 +242,7 @@ impl Names {
             regular: counts.regular(mhz),
             mhz,
             lost,
+            user_unknown: false,
         }
     }
 

@@ -38,6 +38,7 @@ fn counted(events: &[ExitEvent], times: u64) -> Counts {
     for (what, n) in all.zip(1..) {
         counts.take(&ThreadEvent {
             at: n * 10,
+            cpu: Some(0),
             tid: VCPU,
             what: *what,
         });
@@ -57,6 +58,38 @@ fn numbers(counts: &Counts, reason: Reason, access: Option<(u64, bool)>) -> [u64
 }
 
 const USER_IO: ExitEvent = ExitEvent::User(Some(2));
+
+/// A vCPU that exits at 100, of which the trace loses events on a CPU, and that enters at 500 on the same CPU or another.
+#[test]
+fn an_exit_that_a_loss_may_have_cut_has_no_time() {
+    let timed = |lost: Option<u32>, end: u32| {
+        let mut counts = Counts::default();
+        let mut take = |at, cpu, what| {
+            counts.take(&ThreadEvent {
+                at,
+                cpu,
+                tid: VCPU,
+                what,
+            });
+        };
+        let exit = |reason| ExitEvent::Exit { isa: 1, reason };
+        take(50, lost, ExitEvent::Lost);
+        take(100, Some(2), exit(1));
+        take(150, lost, ExitEvent::Lost);
+        take(160, Some(end), memory(7, true, false));
+        take(500, Some(end), ExitEvent::Entry);
+        take(600, Some(2), exit(1));
+        take(604, Some(2), ExitEvent::Entry);
+        counts.end();
+        let all: Vec<_> = counts.counts.values().copied().collect();
+        let sum = |of: fn(&super::count::Count) -> u64| all.iter().map(of).sum::<u64>();
+        (sum(|c| c.count), sum(|c| c.timed), sum(|c| c.ticks))
+    };
+    assert_eq!(timed(Some(9), 2), (2, 2, 404), "a loss on another CPU");
+    for (lost, end) in [(Some(2), 2), (Some(2), 3), (Some(3), 3), (None, 2)] {
+        assert_eq!(timed(lost, end), (2, 1, 4), "{lost:?} {end}");
+    }
+}
 
 #[test]
 fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
@@ -237,6 +270,7 @@ fn a_tick_has_its_rate() {
     (0..400).for_each(|n| {
         counts.take(&ThreadEvent {
             at: n * 1_000_000,
+            cpu: Some(0),
             tid: VCPU,
             what: ExitEvent::Accepted(236),
         })
@@ -249,6 +283,7 @@ fn a_tick_has_its_rate() {
     // A device under a regular load has the same rhythm.
     counts.take(&ThreadEvent {
         at: 400_000_000,
+        cpu: Some(0),
         tid: VCPU + 1,
         what: ExitEvent::Message(236),
     });
@@ -259,6 +294,7 @@ fn a_tick_has_its_rate() {
 fn processors_traces_that_are_read_one_after_the_other_come_out_in_order() {
     let event = |at| ThreadEvent {
         at,
+        cpu: Some(0),
         tid: VCPU,
         what: ExitEvent::Entry,
     };

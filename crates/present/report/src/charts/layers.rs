@@ -19,7 +19,7 @@ pub fn class(layer: Layer) -> &'static str {
         Layer::GuestKernel => "l-guest",
         Layer::Notify => "l-notify",
         Layer::Kvm => "l-kvm",
-        Layer::Qemu => "l-qemu",
+        Layer::Qemu | Layer::BelowVirtqueue | Layer::BelowGuest => "l-qemu",
         Layer::HostKernel => "l-host",
         Layer::Device => "l-device",
         Layer::Interrupt => "l-irq",
@@ -48,7 +48,7 @@ impl Chart for States {
 /// Draws the pattern over a layer's colour in a state other than running.
 pub fn veil(state: State, x: &str, width: &str, y: &str, height: &str) -> Markup {
     let pattern = match state {
-        State::Running => return html! {},
+        State::Running | State::NotDistinguished => return html! {},
         State::Runnable => "runnable",
         State::GuestRunnable => "guest-runnable",
         State::CpuWakeUp => "cpu-wake-up",

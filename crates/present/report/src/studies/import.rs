@@ -1,16 +1,22 @@
 //! `import`: what traces of other tools say of a VM's exits and requests.
 
+use super::layers::unbroken;
+use super::profile::exits::per_s;
 use super::{vm_exits, vm_layers};
 use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{count, nanoseconds};
 use crate::text::Joined;
 use crate::view::{origin, vm};
-use vmtax_findings::ImportFindings;
+use vmtax_findings::{ImportFindings, VmLayers};
 use vmtax_model::{ImportedFile, JoinedClock, TraceSide};
 use vmtax_recording::Recording;
 
 /// Makes the report of imported traces.
 pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report<'a> {
+    let of = |side| found.facts.files.iter().any(|file| file.side == side);
+    if let Some(layers) = found.layers.as_ref().filter(|_| of(TraceSide::Unknown)) {
+        return of_disks(recording, found, layers);
+    }
     let origin = origin(recording);
     let (exits, layers) = (found.exits.as_ref(), found.layers.as_ref());
     let of_vm = exits
@@ -27,8 +33,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
         study: "layers",
         title: format!("Imported traces of {name}"),
         basis: [of_vm.map_or_else(Vec::new, vm::basis), files(found)].concat(),
-        answer: parts.iter().map(|part| part.answer.as_str()).joined(" "),
-
+        answer: parts.iter().map(|part| part.answer.as_str()).joined(" ") + &lost(found),
         next: vec![format!("{} --details", origin.command)],
         notices: vec![Notice::not_observed(missing)],
         method: found.facts.clocks.iter().map(clock).collect(),
@@ -43,6 +48,57 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
     let files = Section::new("Files", [table(found)]);
     report.sections.push(files);
     report
+}
+
+/// The report of a kernel's block requests of which nothing says that the kernel is a VM's or its host's.
+fn of_disks<'a>(
+    recording: &'a Recording,
+    found: &'a ImportFindings,
+    layers: &'a VmLayers,
+) -> Report<'a> {
+    let origin = origin(recording);
+    let answer = layers.requests.first().map_or_else(
+        || "No block request of the trace is complete.".to_owned(),
+        |first| {
+            format!(
+                "{} of {} takes {} (mean), from the block layer taking it to its completion.",
+                vm_layers::one(first.traced.kind),
+                first.disk,
+                unbroken(first.gavg.mean_ns)
+            )
+        },
+    );
+    let requests = Table::of("Latency by disk", &layers.requests)
+        .column(words("disk").broken(16, 8), |row| row.disk.clone())
+        .column(words("requests"), |row| row.traced.kind.label())
+        .figures(["per s", "in flight", "mean", "p50", "p99"], |row| {
+            let [mean, p50, p99] =
+                [row.gavg.mean_ns, row.gavg.p50_ns, row.gavg.p99_ns].map(nanoseconds);
+            let rate = per_s(row.traced.per_s);
+            [rate, format!("{:.2}", row.in_flight), mean, p50, p99]
+        });
+    Report {
+        study: "layers",
+        title: "Imported block trace".to_owned(),
+        basis: files(found),
+        answer: answer + &lost(found),
+        next: vec![format!("{} --details", origin.command)],
+        notices: vec![Notice::not_observed(vm::missing(found.facts.missing.iter()))],
+        sections: vec![
+            Section::new("Latency by disk", [requests.done()]),
+            Section::new("Files", [table(found)]),
+        ],
+        method: vec![layers.layers.method.clone()],
+        origin,
+        ..Report::default()
+    }
+}
+
+/// Returns a sentence, behind a space, on the events that files lost; those of the VM exits have their own.
+fn lost(found: &ImportFindings) -> String {
+    let all: u64 = found.facts.files.iter().map(|file| file.lost).sum();
+    let of_exits = found.exits.as_ref().map_or(0, |exits| exits.exits.lost);
+    vm_exits::lost(all.saturating_sub(of_exits))
 }
 
 /// "imported from host.dat, guest.dat".
@@ -78,5 +134,6 @@ fn side(side: TraceSide) -> &'static str {
         TraceSide::Host => "host kernel",
         TraceSide::Guest => "guest kernel",
         TraceSide::Qemu => "QEMU",
+        TraceSide::Unknown => "unknown kernel",
     }
 }

@@ -2,7 +2,7 @@
 
 use super::profile::exits;
 use crate::engine::{Notice, Report};
-use crate::number::{count, nanoseconds, percent};
+use crate::number::{count, counted, nanoseconds, percent, were};
 use crate::text::{Joined, only_if};
 use crate::view::{origin, vm};
 use std::cmp::Ordering;
@@ -39,6 +39,13 @@ fn answer(found: &VmExits) -> String {
     if let Some(why) = vm::stopped(&found.vm, &name).filter(|_| has_none) {
         return format!("No VM exits of {name} in {:.1} s: {why}.", exits.seconds);
     }
+    let lost = lost(exits.lost);
+    if exits.reasons.is_empty() && !exits.counters.contains_key("exits") {
+        return format!(
+            "No VM exit of {name} was recorded in {:.1} s.{lost}",
+            exits.seconds
+        );
+    }
     if exits.reasons.is_empty() {
         let counted = exits.counters.get("exits").copied().unwrap_or(0);
         let per_s = rate(counted as f64 / exits.seconds.max(f64::MIN_POSITIVE));
@@ -48,11 +55,23 @@ fn answer(found: &VmExits) -> String {
     let device = dearest_device(exits).unwrap_or_default();
     let clauses: Vec<String> = idle(exits).into_iter().chain(cost(exits)).collect();
     let times = only_if(!clauses.is_empty(), format!(": {}", clauses.join("; ")));
-    format!("{name} makes {per_s} VM exits a second{times}.{device}")
+    format!("{name} makes {per_s} VM exits a second{times}.{lost}{device}")
 }
 
 fn rate(per_s: f64) -> String {
     count(per_s.round() as u64)
+}
+
+/// A sentence, behind a space, on events that a trace lost; empty where it lost none.
+pub(super) fn lost(events: u64) -> String {
+    match events {
+        0 => String::new(),
+        _ => format!(
+            " {} {} lost: the counts are too low, record with larger buffers.",
+            counted(events, "event"),
+            were(events)
+        ),
+    }
 }
 
 /// Time in which the guest does nothing, or waits for another of its vCPUs: "its vCPUs are halted 49 % of the time".

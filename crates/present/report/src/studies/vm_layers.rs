@@ -5,11 +5,11 @@ use super::profile::exits::per_s;
 use crate::engine::{Column, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds};
 use crate::text::{Joined, grouped, only_if};
-use crate::view::{origin, vm};
+use crate::view::{layers as view, origin, vm};
 use vmtax_findings::{
     LayerColumn, RequestKind, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
 };
-use vmtax_model::{DeviceClass, Missing, Study};
+use vmtax_model::{DeviceClass, Layer, Missing, State, Study};
 use vmtax_recording::Recording;
 
 /// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by
@@ -80,8 +80,27 @@ fn requests(found: &VmLayers) -> String {
 
 /// "Of this 75 % is service time. Largest layer: device (35 %)."
 fn of_this(column: &LayerColumn) -> String {
+    if let Some(part) = not_distinguished(column) {
+        return part;
+    }
     let (states, layers) = (largest_states(column), largest_layers(column));
     format!("Of this {states}. {layers}")
+}
+
+/// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished." where an imported trace does not say more.
+fn not_distinguished(column: &LayerColumn) -> Option<String> {
+    let part = |layer, what: &str| {
+        let part = view::percent_in(column, layer, State::NotDistinguished);
+        let layer = layer.label();
+        (part >= 0.5).then(|| {
+            // Of one layer alone there is no more to say.
+            let others = (part < 99.5).then(|| format!(" {}", largest_layers(column)));
+            let others = others.unwrap_or_default();
+            format!("{part:.0}\u{a0}% of this is {layer}: {what}, not distinguished.{others}")
+        })
+    };
+    part(Layer::BelowVirtqueue, "QEMU and all beneath")
+        .or_else(|| part(Layer::BelowGuest, "KVM, QEMU and the host"))
 }
 
 /// "A read of vda takes 412 µs on the host (GAVG, mean): 250 µs at the device (DAVG), 162 µs above it (KAVG). …".
@@ -104,15 +123,19 @@ fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
         true => "on the host (GAVG, mean)",
         false => "from the guest's block layer on (GAVG, mean)",
     };
-    let one = match kind {
+    let (one, gavg) = (one(kind), unbroken(requests.gavg.mean_ns));
+    format!("{one} of {disk} takes {gavg} {scope}{parts}. {}", of_this(column))
+}
+
+/// "A read".
+pub(super) fn one(kind: RequestKind) -> &'static str {
+    match kind {
         RequestKind::Read => "A read",
         RequestKind::Write => "A write",
         RequestKind::Flush => "A flush",
         RequestKind::Discard => "A discard",
         RequestKind::Other | RequestKind::Transmit | RequestKind::Receive => "A request",
-    };
-    let (gavg, of_this) = (unbroken(requests.gavg.mean_ns), of_this(column));
-    format!("{one} of {disk} takes {gavg} {scope}{parts}. {of_this}")
+    }
 }
 
 /// The answer about packets: a sentence or two for each direction of the card with most packet time.

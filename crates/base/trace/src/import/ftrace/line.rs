@@ -51,18 +51,16 @@ pub(super) fn event(line: &str) -> Option<Line<'_>> {
     })
 }
 
-/// Returns the number of events that are missing at a line such as `CPU:1 [LOST 123 EVENTS]`; `None` for any other.
-pub(super) fn lost(line: &str) -> Option<u64> {
-    let (_, rest) = line.strip_prefix("CPU:")?.split_once('[')?;
+/// Returns the CPU and the number of its events that are missing at a line such as `CPU:1 [LOST 123 EVENTS]`; `None` for any
+/// other.
+pub(super) fn lost(line: &str) -> Option<(u32, u64)> {
+    let (cpu, rest) = line.strip_prefix("CPU:")?.split_once('[')?;
     let words = rest.strip_suffix(']')?;
     let number = words
         .strip_prefix("LOST ")
         .and_then(|w| w.strip_suffix(" EVENTS"));
-    number
-        .or_else(|| words.strip_suffix(" EVENTS DROPPED"))?
-        .trim()
-        .parse()
-        .ok()
+    let number = number.or_else(|| words.strip_suffix(" EVENTS DROPPED"))?;
+    Some((cpu.trim().parse().ok()?, number.trim().parse().ok()?))
 }
 
 /// `name-12`, `name-12 (  10)` of the kernel, `name 12`, `name 10/12` of perf: name, thread, process.

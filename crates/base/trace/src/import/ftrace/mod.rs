@@ -13,7 +13,7 @@ use crate::file::{LineRead, Lines, damaged, failed, open, unreadable};
 use crate::format::{Symbols, SymbolsCondition};
 use crate::import::{MAX_THREADS, Record, TracedThread, TracedThreads};
 use crate::import::{argument_field, record_format};
-use crate::kernel::{NAMED_IN_TEXT, exit_reason_named};
+use crate::kernel::{NAMED_IN_TEXT, exit_reason_named, foreign_kvm_line};
 use crate::{Counts, EventId, Events, Formats, TraceError};
 use line::{Line, Time};
 use std::collections::BTreeMap;
@@ -38,6 +38,7 @@ pub struct TraceText {
     /// Of `kvm_userspace_exit`: the name of each number.
     told: BTreeMap<u64, String>,
     threads: TracedThreads,
+    foreign_kvm: Option<&'static str>,
 }
 
 impl TraceText {
@@ -62,6 +63,7 @@ impl TraceText {
             reasons: BTreeMap::new(),
             told: BTreeMap::new(),
             threads: TracedThreads::new(),
+            foreign_kvm: None,
         };
         let mut lines = Lines::new(from);
         let mut any = false;
@@ -72,6 +74,8 @@ impl TraceText {
             };
             any = true;
             text.has_ticks |= matches!(line.time, Time::Ticks(_));
+            let foreign = || foreign_kvm_line(line.name, line.arguments);
+            text.foreign_kvm = text.foreign_kvm.or_else(foreign);
             text.note(&line);
         }
         if !any {
@@ -103,8 +107,7 @@ impl TraceText {
                 self.told.entry(number).or_insert_with(|| name.to_owned());
             }
         }
-        let values =
-            tracepoint(line.name).and_then(|(_, tracepoint)| (tracepoint.read)(line.arguments));
+        let values = tracepoint(line.name).and_then(|(_, known)| known.values(line.arguments));
         for value in values.into_iter().flatten() {
             if let Value::Name(name) = value {
                 if self.reasons.len() < MAX_NAMES && !self.reasons.contains_key(name) {
@@ -146,6 +149,11 @@ impl TraceText {
     /// Returns true if the times are printed without a point, so they may be ticks of a counter.
     pub fn has_ticks(&self) -> bool {
         self.has_ticks
+    }
+
+    /// Returns the architecture of a KVM that is not x86-64's.
+    pub fn foreign_kvm(&self) -> Option<&'static str> {
+        self.foreign_kvm
     }
 
     /// The kinds of events that are read.
@@ -197,8 +205,9 @@ impl Decoder for Decoded<'_> {
         }
         let text = self.lines.text();
         let Some(line) = line::event(&text) else {
-            let lost = line::lost(text.trim()).map(|events| DecoderStep::Lost {
+            let lost = line::lost(text.trim()).map(|(cpu, events)| DecoderStep::Lost {
                 ticks: None,
+                cpu: Some(cpu),
                 events: Some(events),
             });
             return Ok(lost.unwrap_or(DecoderStep::Nothing));
@@ -207,7 +216,7 @@ impl Decoder for Decoded<'_> {
             counts.unknown += 1;
             return Ok(DecoderStep::Nothing);
         };
-        let Some(values) = (tracepoint.read)(line.arguments) else {
+        let Some(values) = tracepoint.values(line.arguments) else {
             counts.short += 1;
             return Ok(DecoderStep::Nothing);
         };

@@ -177,6 +177,66 @@ fn exit_reasons_keep_their_names() {
     );
 }
 
+/// As libtraceevent prints an event whose print format it cannot parse, `trace-cmd report -R` any, and tracefs with its option `fields`.
+#[test]
+fn fields_are_read_by_their_names() {
+    let text = " a-1 [000] 1.000001: kvm_exit: [FAILED TO PARSE] exit_reason=12 guest_rip=0xffffffff819000eb isa=1 info1=0\n \
+        a-1 [000] 1.000002: kvm_entry: [FAILED TO PARSE] vcpu_id=0\n \
+        a-1 [000] 1.000003: kvm_exit: exit_reason=120 guest_rip=0x1 isa=2 vcpu_id=3\n \
+        a-1 [000] 1.000004: kvm_exit: exit_reason=0xc (12) guest_rip=0x1 (1)\n \
+        a-1 [000] 1.000005: kvm_exit: [FAILED TO PARSE] exit_reason=12 isa=4294967295\n \
+        a-1 [000] 1.000006: kvm_exit: [FAILED TO PARSE] guest_rip=0x1 isa=1\n \
+        a-1 [000] 1.000007: kvm_msr: [FAILED TO PARSE] write=1 ecx=1760 data=0x1 exception=0\n \
+        a-1 [000] 1.000008: block_rq_complete: [FAILED TO PARSE] dev=8388624 sector=2048 nr_sector=8 error=0 rwbs=WS cmd=\n \
+        a-1 [000] 1.000009: sys_enter: id=16 args=ARRAY[0e, 00, 00, 00, 00, 00, 00, 00, 80, ae, 00, 00, 00, 00, 00, 00, \
+        00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00, 00]\n \
+        a-1 [000] 1.000010: sched_switch: prev_comm=x y prev_pid=7 prev_prio=120 prev_state=1 next_comm=z next_pid=0 next_prio=120\n";
+    let got: Vec<String> = events(text).into_iter().map(|(.., what)| what).collect();
+    let exit = |isa, reason| decoded(KernelEvent::KvmExit { isa, reason });
+    assert_eq!(
+        got[..5],
+        [
+            exit(VMX, 12),
+            decoded(KernelEvent::KvmEntry),
+            exit(SVM, 120),
+            exit(0, 12),
+            exit(0, 12)
+        ],
+        "a number without a known instruction set has none"
+    );
+    assert_eq!(
+        got[5],
+        decoded(KernelEvent::KvmAccess(KvmAccess {
+            to: KvmSpace::Msr,
+            address: 0x6e0,
+            write: true,
+            unsatisfied: false
+        })),
+        "an exit without its reason is left out"
+    );
+    assert!(
+        got[6].contains("device: 8388624, sector: 2048, sectors: 8, rwbs: [87, 83]"),
+        "{}",
+        got[6]
+    );
+    assert_eq!(
+        got[7],
+        decoded(KernelEvent::SysEnter {
+            nr: 16,
+            args: [0xe, 0xae80, 0, 0]
+        })
+    );
+    assert_eq!(
+        got[8],
+        decoded(KernelEvent::Sched(Sched::Switch {
+            prev: 7,
+            leaves: Leaves::Sleeping,
+            next: 0
+        }))
+    );
+    assert_eq!(got.len(), 9);
+}
+
 #[test]
 fn flags_tell_of_interrupts_and_times_may_be_ticks() {
     let line = event(" a-1 [003] d.h1. 123456789: kvm_eoi: apicid 0 vector 236").unwrap();
@@ -191,7 +251,7 @@ fn flags_tell_of_interrupts_and_times_may_be_ticks() {
         arguments: "apicid 0 vector 236",
     };
     assert_eq!(line, expected);
-    assert_eq!(lost("CPU:3 [LOST 1 EVENTS]"), Some(1));
+    assert_eq!(lost("CPU:3 [LOST 1 EVENTS]"), Some((3, 1)));
     for other in [
         "",
         "# x",

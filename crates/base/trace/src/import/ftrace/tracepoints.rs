@@ -1,7 +1,7 @@
 //! The tracepoints that are read from text, and how each prints its fields.
 
 use crate::import::{ARGUMENTS, ArgumentKind};
-use crate::kernel::{NAMED_IN_TEXT, exit_reason_named};
+use crate::kernel::{NAMED_IN_TEXT, SVM, VMX, exit_reason_named};
 use ArgumentKind::{Arguments, Signed, Text, Unsigned};
 use Value::{Name, Number};
 
@@ -195,7 +195,84 @@ pub(super) fn told(text: &str) -> Option<(&str, u64)> {
 fn vcpu(text: &str) -> u64 {
     decimal(text, "vcpu ")
         .or_else(|| decimal(text, "vcpu="))
+        .or_else(|| decimal(text, "vcpu_id="))
         .unwrap_or(NO_VCPU)
+}
+
+/// Mark of libtraceevent before fields that it prints by their names, since it cannot parse the event's own print format.
+const FAILED: &str = "[FAILED TO PARSE]";
+
+impl Tracepoint {
+    /// Reads an event's arguments as the tracepoint prints them, else field by field; `None` where they are neither.
+    pub fn values<'a>(&self, text: &'a str) -> Option<Vec<Value<'a>>> {
+        match text.strip_prefix(FAILED) {
+            Some(fields) => self.by_name(fields),
+            None => (self.read)(text).or_else(|| self.by_name(text)),
+        }
+    }
+
+    /// Reads fields by their names: `exit_reason=12 isa=1`, as `trace-cmd report -R` and tracefs's option `fields` print them, too.
+    fn by_name<'a>(&self, text: &'a str) -> Option<Vec<Value<'a>>> {
+        let mut values = Vec::with_capacity(self.fields.len());
+        for (name, kind) in self.fields {
+            let field = named(text, name);
+            match (*name, kind) {
+                (_, Text) => values.push(Value::Text(field?)),
+                (_, Arguments) => values.extend(array(field?)?.map(Number)),
+                // Not every kernel has it.
+                ("vcpu_id", _) => values.push(Number(field.and_then(number).unwrap_or(NO_VCPU))),
+                // A number without its instruction set has no name.
+                ("isa", _) => {
+                    let isa = field.and_then(number);
+                    let is_known = |isa: &u64| [VMX, SVM].map(u64::from).contains(isa);
+                    values.push(Number(isa.filter(is_known).unwrap_or(0)));
+                }
+                _ => values.push(Number(number(field?)?)),
+            }
+        }
+        Some(values)
+    }
+}
+
+/// Returns the text of a field, up to the next field.
+fn named<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = text.match_indices(name).find_map(|(at, _)| {
+        let is_begin = at == 0 || text[..at].ends_with(' ');
+        let rest = text[at + name.len()..].strip_prefix('=')?;
+        is_begin.then_some(rest)
+    })?;
+    let is_field = |(end, _): &(usize, &str)| {
+        let word = rest[end + 1..].split(' ').next().unwrap_or_default();
+        word.contains('=')
+    };
+    let end = rest.match_indices(' ').find(is_field);
+    Some(end.map_or(rest, |(end, _)| &rest[..end]).trim())
+}
+
+/// Returns the number of a field, of which tracefs prints the other base behind it: `12`, `-1`, `0xc (12)`.
+fn number(field: &str) -> Option<u64> {
+    let word = field.split(' ').next()?;
+    match word.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok().or_else(|| signed_number(word)),
+    }
+}
+
+/// Returns the arguments of a system call: `ARRAY[05, 00, …]`, its bytes.
+fn array(field: &str) -> Option<impl Iterator<Item = u64>> {
+    let bytes = field.strip_prefix("ARRAY[")?.strip_suffix(']')?;
+    let bytes: Option<Vec<u8>> = bytes
+        .split(", ")
+        .map(|byte| u8::from_str_radix(byte, 16).ok())
+        .collect();
+    let bytes = bytes.filter(|bytes| bytes.len() == ARGUMENTS * size_of::<u64>())?;
+    let words = |at: usize| {
+        bytes[at * 8..]
+            .first_chunk()
+            .map(|word| u64::from_le_bytes(*word))
+    };
+    let words: Vec<u64> = (0..ARGUMENTS).filter_map(words).collect();
+    Some(words.into_iter())
 }
 
 fn direction(text: &str, read: &str, write: &str) -> Option<u64> {

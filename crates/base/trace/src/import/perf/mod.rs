@@ -133,6 +133,7 @@ impl Decoder for Samples<'_> {
             }
             Ok(EventRecord::Lost(lost)) => DecoderStep::Lost {
                 ticks: record.timestamp(),
+                cpu: record.common_data().ok().and_then(|common| common.cpu),
                 events: Some(lost.count),
             },
             Ok(_) => {

@@ -163,6 +163,7 @@ impl Simple<'_> {
             let dropped = self.payload.first_chunk().map(|n| u64::from_le_bytes(*n));
             return Ok(dropped.map_or(DAMAGED, |n| DecoderStep::Lost {
                 ticks: Some(ticks),
+                cpu: None,
                 events: Some(n),
             }));
         }

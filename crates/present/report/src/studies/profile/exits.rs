@@ -141,8 +141,8 @@ fn device(exit: &ExitAddress, from: DevicesFrom) -> String {
 fn exit_figures(exits: &ExitCount) -> [String; 5] {
     let total = exits.mean_ns.map(|_| exits.total_ns);
     let [total, mean] = [total, exits.mean_ns].map(|ns| ns.map_or(NONE.to_owned(), nanoseconds));
-    let [count, user] = [exits.count, exits.user].map(count);
-    [count, user, per_s(exits.per_s), total, mean]
+    let user = exits.user.map_or(NONE.to_owned(), count);
+    [count(exits.count), user, per_s(exits.per_s), total, mean]
 }
 
 /// A rate per second: with one decimal below ten.
