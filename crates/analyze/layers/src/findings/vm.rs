@@ -12,12 +12,10 @@ use crate::trial::vm::{machine, read_vm};
 use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use std::path::Path;
 use vmtax_findings::{
-    LayerColumn, LayerFindings, RequestCount, RequestKind, Row, VmLayers, VmPackets, VmRequests,
-    VmTraced,
+    LayerColumn, LayerFindings, RequestCount, RequestKind, Row, State, VmLayers, VmPackets,
+    VmRequests, VmTraced,
 };
-use vmtax_model::{
-    Checkpoint, HostFacts, Layer, Machine, State, TracedDisk, VmNic, VmTrace,
-};
+use vmtax_model::{Checkpoint, HostFacts, Layer, Machine, TracedDisk, VmNic, VmTrace};
 use vmtax_rules::Evidence;
 
 /// The findings of a running VM's trace, whose files are in `folder`, made on a host.

@@ -1,8 +1,9 @@
 //! Traces that say less than they seem to, or say it otherwise: what is not in them is said, and not guessed.
 
 use crate::import::{Imported, import, settings, text};
+use vmtax_findings::State;
 use vmtax_import::ImportSettings;
-use vmtax_model::{Layer, Missing, State, TraceSide, files};
+use vmtax_model::{Layer, Missing, TraceSide, files};
 
 /// A vCPU thread's event, or that of another thread, this many µs after the begin.
 fn line(cpu: u32, us: u64, event: &str) -> String {

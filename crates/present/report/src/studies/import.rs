@@ -83,7 +83,9 @@ fn of_disks<'a>(
         basis: files(found),
         answer: answer + &lost(found),
         next: vec![format!("{} --details", origin.command)],
-        notices: vec![Notice::not_observed(vm::missing(found.facts.missing.iter()))],
+        notices: vec![Notice::not_observed(vm::missing(
+            found.facts.missing.iter(),
+        ))],
         sections: vec![
             Section::new("Latency by disk", [requests.done()]),
             Section::new("Files", [table(found)]),

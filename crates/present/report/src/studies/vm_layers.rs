@@ -7,9 +7,9 @@ use crate::number::{NONE, count, counted, nanoseconds};
 use crate::text::{Joined, grouped, only_if};
 use crate::view::{layers as view, origin, vm};
 use vmtax_findings::{
-    LayerColumn, RequestKind, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
+    LayerColumn, RequestKind, State, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
 };
-use vmtax_model::{DeviceClass, Layer, Missing, State, Study};
+use vmtax_model::{DeviceClass, Layer, Missing, Study};
 use vmtax_recording::Recording;
 
 /// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by
@@ -124,7 +124,10 @@ fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
         false => "from the guest's block layer on (GAVG, mean)",
     };
     let (one, gavg) = (one(kind), unbroken(requests.gavg.mean_ns));
-    format!("{one} of {disk} takes {gavg} {scope}{parts}. {}", of_this(column))
+    format!(
+        "{one} of {disk} takes {gavg} {scope}{parts}. {}",
+        of_this(column)
+    )
 }
 
 /// "A read".
