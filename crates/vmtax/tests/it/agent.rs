@@ -1,6 +1,8 @@
 //! The agent: alone, in poor surroundings, and as the guest's end of the protocol.
 
-use crate::common::{Place, Signal, binary, is_root, json, send, skipped, trials};
+use crate::common::{
+    Place, Signal, binary, fake_qemu, is_root, json, kernel, qemu, send, skipped, trials,
+};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -330,4 +332,46 @@ fn a_result_of_the_agent_alone_is_what_a_run_records() {
     };
     assert_eq!(keys(&alone), keys(recorded));
     assert_eq!(alone["workload"]["name"], recorded["workload"]["name"]);
+}
+
+/// Some kernels have the driver built in, so it is the device that is taken away.
+const WITHOUT_THE_PORT: &str = r#"
+left=$#
+while [ "$left" -gt 0 ]; do
+    case "$1 $2" in
+    "-device virtio-serial"* | "-device virtserialport"*) shift 2; left=$((left - 2)) ;;
+    *) set -- "$@" "$1"; shift; left=$((left - 1)) ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_guest_without_virtio_serial_is_measured_over_the_console() {
+    let place = Place::new();
+    let kernel = kernel().copy(&place, &[]);
+    let qemu = fake_qemu(
+        &place,
+        &format!("{WITHOUT_THE_PORT}exec {} \"$@\"", qemu().display()),
+    );
+    let plan = "syscalls syscalls.only=getpid,pipe syscalls.time=0.02 cpu cpu.time=0.1 --machine tcg --rounds 1";
+    let run = place
+        .run(plan)
+        .words(&kernel.options())
+        .arg("--qemu")
+        .arg(qemu)
+        .arg("--json")
+        .start(90)
+        .outcome()
+        .exits(0);
+    let report = json(&run.stdout);
+    assert_eq!(trials(&report).len(), 2);
+    for trial in trials(&report) {
+        assert_eq!(trial["outcome"], "done", "{trial}");
+    }
+    // The console's log is the channel's too: the frames stand in it.
+    let log = fs::read(place.recording().join("turns/0000-tcg/console.log")).unwrap();
+    assert!(
+        log.windows(4).any(|bytes| bytes == b"VMTX"),
+        "not spoken over the console"
+    );
 }

@@ -1,6 +1,8 @@
 //! `vmtax compare` as people use it: planted differences are found, and what cannot be told is not said.
 
-use crate::common::{Place, Signal, files_below, json, read_delaying_qemu, skipped, trials};
+use crate::common::{
+    Place, Signal, fast_guest, files_below, json, read_delaying_qemu, skipped, trials,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -222,14 +224,12 @@ fn attributes_of_the_guests_request_queue_change_from_turn_to_turn() {
         "{usual:?} {cut:?}"
     );
 
-    compare(
-        &place,
-        "default block-queue.no-such=1 --machine tcg -- disk",
-    )
-    .start(100)
-    .outcome()
-    .exits(2)
-    .says("refused an attribute of its disk's request queue");
+    let words = format!("default block-queue.no-such=1 {} -- disk", fast_guest().1);
+    compare(&place, &words)
+        .start(100)
+        .outcome()
+        .exits(2)
+        .says("refused an attribute of its disk's request queue");
 }
 
 #[test]

@@ -352,10 +352,8 @@ fn a_command_that_fails_has_no_figures_in_a_comparison_or_a_tuning() {
     let place = Place::new();
     let failing = "-- exec sh -c 'echo ran; exit 5'";
     let tune = format!("tune --duration 60s {}", fast_guest().1);
-    for (number, study) in ["compare name=a name=b --rounds 8 --machine tcg", &tune]
-        .into_iter()
-        .enumerate()
-    {
+    let compare = format!("compare name=a name=b --rounds 8 {}", fast_guest().1);
+    for (number, study) in [compare, tune].into_iter().enumerate() {
         let out = place.path(&format!("out-{number}"));
         let line = format!("{} {study} --output {} {failing}", binary(), out.display());
         let outcome = place
@@ -580,9 +578,9 @@ fn a_disk_takes_what_memory_does_not_and_is_empty_again_for_the_next_guest() {
     );
     assert!(!outcome.stderr.contains("layer is full"), "{outcome}");
     assert!(!place.path("big").exists());
-    let words = "--machine tcg --memory 320 --scratch 64";
+    let words = fast_guest().1 + " --memory 320 --scratch 64";
     let script = "head -c 100000000 /dev/zero > big; echo $?";
-    let outcome = exec(&place, words, &["sh", "-c", script])
+    let outcome = exec(&place, &words, &["sh", "-c", script])
         .start(120)
         .outcome()
         .exits(0);

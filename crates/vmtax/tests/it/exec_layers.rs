@@ -1,6 +1,6 @@
 //! A command's requests to its guest's scratch disk: as many as it made, where their time goes, and what is in the way.
 
-use crate::common::{Place, is_root, kernel, wrapped_qemu};
+use crate::common::{Place, fast_guest, is_root, kernel, wrapped_qemu};
 use crate::exec::{exec, report};
 use serde_json::Value;
 use std::fs;
@@ -193,7 +193,7 @@ fn a_limit_of_qemus_is_found_in_qemu() {
             folder.display()
         );
         place
-            .run("")
+            .run(&fast_guest().1)
             .arg(place.put("plan.toml", plan))
             .start(120)
             .outcome()
@@ -281,13 +281,10 @@ fn what_cannot_be_followed_is_said() {
         .says("requests were not traced")
         .says("vmtax get kernel");
     let place = Place::new();
-    let outcome = exec(
-        &place,
-        "--machine tcg --layers --timeout 2 --ignore-failure",
-        &["sleep", "1000"],
-    )
-    .outcome()
-    .exits(124);
+    let words = fast_guest().1 + " --layers --timeout 2 --ignore-failure";
+    let outcome = exec(&place, &words, &["sleep", "1000"])
+        .outcome()
+        .exits(124);
     outcome.says("was killed after 2 s");
     place.nothing_is_left();
 }

@@ -308,7 +308,9 @@ fn a_guest_has_a_network_when_it_is_given_one() {
     );
     let out = place.path("out");
     let start = place
-        .vmtax("exec --rounds 1 --machine tcg --net user --forward")
+        .vmtax("exec --rounds 1 --net user")
+        .words(&fast_guest().1)
+        .words("--forward")
         .arg(format!("{port}:8080"));
     let start = start
         .words("--dir")

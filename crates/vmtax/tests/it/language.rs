@@ -79,7 +79,11 @@ impl Words {
             .allow
             .iter()
             .filter(|allowed| place.ends_with(&allowed.file));
-        let text = self.placeholder.replace_all(text, "{").into_owned();
+        // Most texts have none.
+        let text = match text.contains('{') {
+            true => self.placeholder.replace_all(text, "{").into_owned(),
+            false => text.to_owned(),
+        };
         let text = allowed.fold(text, |text, allowed| text.replace(&allowed.text, ""));
         let mut hits = Vec::new();
         let lower = text.to_lowercase();

@@ -9,7 +9,6 @@ mod agent;
 mod campaigns;
 mod cli;
 mod compare;
-mod console;
 mod dataset;
 mod diagnose;
 mod doctor;

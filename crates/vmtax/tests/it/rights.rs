@@ -128,7 +128,10 @@ fn no_set_id_file_is_left_in_a_folder_that_a_guest_writes_to() {
                       echo own > own; chmod 640 own; mkdir folder; mv own folder; ls folder";
         let outcome = exec(
             &place,
-            &format!("--machine tcg --boot-timeout 150 --root {root} --write written"),
+            &format!(
+                "{} --boot-timeout 150 --root {root} --write written",
+                fast_guest().1
+            ),
             &["sh", "-c", script],
         );
         let outcome = outcome.start(400).outcome();

@@ -34,12 +34,40 @@ pub fn run_fast(place: &Place, plan: &str) -> Outcome {
 
 /// The words for the fastest guest that can mount it: kernels for some hosts' KVM have only what guests need most.
 pub fn fastest(set: &str) -> String {
-    let is_rare = set.contains("nfs") || set.contains("erofs");
-    if is_rare {
+    if is_rare(set) {
         "--machine tcg".to_owned()
     } else {
         fast_guest().1
     }
+}
+
+fn is_rare(set: &str) -> bool {
+    ["nfs", "erofs", "squashfs"]
+        .iter()
+        .any(|way| set.contains(way))
+}
+
+/// Runs the plan of these variants with these words, those for which it will do in the [`fast_guest`]. Gives the reports, with the
+/// names of their variants.
+fn run_each_fastest<'a>(
+    place: &Place,
+    words: &str,
+    tree: &str,
+    variants: &[(&'a str, &'a str)],
+    workload: &str,
+) -> Vec<(Vec<&'a str>, Value)> {
+    type Variants<'a> = Vec<(&'a str, &'a str)>;
+    let (rare, usual): (Variants<'a>, Variants<'a>) =
+        variants.iter().partition(|(_, set)| is_rare(set));
+    let run = |variants: Variants<'a>| {
+        let plan = place.put("plan.toml", plan(tree, &variants, workload));
+        let words = format!("--json {words} {}", fastest(variants[0].1));
+        let outcome = place.run(&words).arg(plan).start(240).outcome();
+        let names = variants.iter().map(|(name, _)| *name);
+        (names.collect(), json(&outcome.exits(0).stdout))
+    };
+    let variants = [rare, usual].into_iter();
+    variants.filter(|of| !of.is_empty()).map(run).collect()
 }
 
 /// The only trial of a variant.
@@ -81,10 +109,13 @@ fn each_way_gives_the_guest_the_same_tree() {
             "share = \"squashfs\", \"share.compress\" = \"gzip\"",
         ),
     ]);
-    let outcome = run(&place, &plan(SMALL_TREE, &variants, "name = \"tree\"")).exits(0);
-    let report = json(&outcome.stdout);
+    let reports = run_each_fastest(&place, "", SMALL_TREE, &variants, "name = \"tree\"");
+    let trial = |name: &str| {
+        let report = reports.iter().find(|(of, _)| of.contains(&name));
+        trial(&report.unwrap().1, name)
+    };
     for (name, _) in &variants {
-        let trial = trial(&report, name);
+        let trial = trial(name);
         assert_eq!(trial["outcome"], "done", "{trial}");
         let share = &trial["share"];
         assert_eq!(share["method"], *name);
@@ -120,18 +151,11 @@ fn each_way_gives_the_guest_the_same_tree() {
             .filter_map(|o| o["summary"]["count"].as_u64());
         assert!(counts.max().unwrap() >= 121, "{trial}");
     }
-    assert_eq!(
-        trial(&report, "9p")["share"]["msize"],
-        131_072,
-        "as negotiated, though the mount line has it not"
-    );
+    // As negotiated, though the mount line has it not: 128 KiB, to which newer kernels add a header.
+    let msize = trial("9p")["share"]["msize"].as_u64().unwrap();
+    assert!([131_072, 131_096].contains(&msize), "{msize}");
     if is_root() {
-        let mount = |name| {
-            trial(&report, name)["share"]["mount"]
-                .as_str()
-                .unwrap()
-                .to_owned()
-        };
+        let mount = |name| trial(name)["share"]["mount"].as_str().unwrap().to_owned();
         assert!(
             mount("nfs4").contains("rsize=65536") && mount("nfs4").contains("vers=4.1"),
             "{}",
@@ -211,12 +235,10 @@ fn a_folder_of_the_users_is_read_and_never_written() {
     let before = state(&folder);
     // Links out of it are the guest's own to follow, so a walk that follows none gets through.
     let workloads = "name = \"bonnie\"\noptions = { files = 16 }\n[[workload]]\nname = \"tree\"";
-    let text = plan(&tree, &served(), workloads).replace("[\"tcg\"]", "[\"native\", \"tcg\"]");
-    let report = json(&run(&place, &text).exits(0).stdout);
+    let reports = run_each_fastest(&place, "--machine native", &tree, &served(), workloads);
     let trials_of = |workload| {
-        trials(&report)
-            .iter()
-            .filter(move |trial| trial["workload"]["name"] == workload)
+        let trials = reports.iter().flat_map(|(_, report)| trials(report));
+        trials.filter(move |trial| trial["workload"]["name"] == workload)
     };
     for trial in trials_of("bonnie") {
         let result = &trial["result"];
@@ -231,7 +253,7 @@ fn a_folder_of_the_users_is_read_and_never_written() {
     }
     assert_eq!(
         trials_of("tree")
-            .filter(|trial| trial["machine"] == "tcg")
+            .filter(|trial| trial["machine"] != "native")
             .count(),
         served().len()
     );

@@ -215,7 +215,7 @@ fn is_server(command: &str) -> bool {
 fn a_server_that_dies_costs_its_trials_and_no_others() {
     let place = Place::new();
     let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
-    let text = plan(SMALL_TREE, &served(), &workloads).replace("time = 60", "time = 8");
+    let text = plan(SMALL_TREE, &served(), &workloads).replace("time = 60", "time = 4");
     let mut run = place
         .run("--json --seed 3")
         .arg(place.put("plan.toml", text))

@@ -13,7 +13,7 @@ const TASKS: u32 = 8;
 /// The task that is killed.
 const KILLED: u32 = 1;
 /// Plan of each task: long enough to be killed meanwhile.
-const PLAN: &str = "cpu max-prime=1500 time=2 --machine native --rounds 2";
+const PLAN: &str = "cpu max-prime=1500 time=1 --machine native --rounds 2";
 /// Longest time for which the cluster's daemons run, s.
 const LIFETIME: u64 = 300;
 

@@ -187,7 +187,7 @@ fn a_quota_is_removed_and_proven_by_the_vcpus_time() {
     let (found, row) = proposed(
         &place,
         vm.pid() as u32,
-        "--apply --slice 0.5",
+        "--apply --slice 0.3",
         "vm-throttled",
     );
     assert_eq!(row["verdict"], "keep", "{found:#}");

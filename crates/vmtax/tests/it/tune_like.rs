@@ -333,13 +333,14 @@ fn disks_of_each_bus_are_found_in_the_guest() {
         "qemu-system-x86_64 -M pc -m 1G -drive file={},format=qcow2",
         image.display()
     );
-    for (bus, like) in [
-        ("virtio-scsi", file.display().to_string()),
-        ("nvme", nvme),
-        ("ide", ide),
+    // With each the bus of its only change: a guest is booted with a disk of each of them.
+    for (bus, like, other) in [
+        ("virtio-scsi", file.display().to_string(), Some("nvme")),
+        ("nvme", nvme, None),
+        ("ide", ide, Some("virtio-blk")),
     ] {
         let words = "--machine tcg --duration 1s --slice 0.1 --boot-timeout 120s --dry-run -- disk";
-        let plan = plan(
+        let mut plan = plan(
             &place
                 .vmtax("tune --like")
                 .arg(&like)
@@ -347,7 +348,25 @@ fn disks_of_each_bus_are_found_in_the_guest() {
                 .succeeds()
                 .stdout,
         );
-        let file = few(&place, &plan, &["bus=virtio-blk"]);
+        let set = &plan["variant"][0]["set"];
+        let read = |key| set.get(key).and_then(toml::Value::as_str);
+        assert_eq!(
+            (read("bus"), read("image.extended_l2")),
+            (Some(bus), Some("on")),
+            "{set:?}"
+        );
+        let Some(other) = other else { continue };
+        let change = format!("bus={other}");
+        let candidates = plan["tune-guest"].as_table_mut().unwrap()["candidate"]
+            .as_array_mut()
+            .unwrap();
+        let candidate = candidates
+            .iter_mut()
+            .find(|one| one["name"].as_str() == Some("bus=virtio-blk"))
+            .unwrap();
+        candidate["name"] = change.as_str().into();
+        candidate["set"]["bus"] = other.into();
+        let file = few(&place, &plan, &[&change]);
         let outcome = place
             .vmtax("run --json --output out")
             .arg(&file)

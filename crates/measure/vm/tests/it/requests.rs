@@ -61,7 +61,7 @@ fn sectors(run: &Run) -> Vec<u64> {
         .collect()
 }
 
-/// 2000 reads a cell: every way of asynchronous I/O that QEMU has, where its work is done, and how the notification gets
+/// 400 reads a cell: every way of asynchronous I/O that QEMU has, where its work is done, and how the notification gets
 /// there.
 #[test]
 fn reads_on_every_back_end() {
@@ -88,7 +88,7 @@ fn reads_on_every_back_end() {
                 let mut guest = Guest::start(accelerator, &arguments);
                 println!("{accelerator} {aio}{place}: ready after {:?}", guest.start);
                 for completion in COMPLETIONS {
-                    let requests = carry_out(&mut guest, reads(2000, completion));
+                    let requests = carry_out(&mut guest, reads(400, completion));
                     let total: Vec<u64> = requests.iter().map(|r| r.seen - r.begin).collect();
                     let notify: Vec<u64> = requests.iter().map(|r| r.notified - r.begin).collect();
                     let name = format!("{accelerator} {aio}{place} {completion:?}");
@@ -218,7 +218,7 @@ fn many_requests_and_other_queues() {
         let arguments = disk_arguments(drive, &format!(",queue-size={queue}"));
         let mut guest = Guest::start(accelerators()[0], &arguments);
         // More than the rings' indices of 16 bits can distinguish.
-        carry_out(&mut guest, reads(70_000, Completion::Polled));
+        carry_out(&mut guest, reads(66_000, Completion::Polled));
     }
     let mut guest = Guest::start(accelerators()[0], &disk_arguments(drive, ""));
     carry_out(&mut guest, reads(layout::MAX_COUNT, Completion::Polled));
