@@ -48,7 +48,7 @@ pub use share::{
     share_program,
 };
 pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
-pub use vm::{FindError, Vm, find, process, running};
+pub use vm::{FindError, Vm, find, process_identity, running};
 pub use vmm::qemu::device_arguments::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;
 pub use vmm::qemu::monitor::Monitor;

@@ -129,7 +129,7 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let of_vm = self.vm.as_deref().map(vmtax_vm::find).transpose()?;
-        if let Some(process) = of_vm.or(self.pid.map(vmtax_vm::process)) {
+        if let Some(process) = of_vm.or(self.pid.map(vmtax_vm::process_identity)) {
             let limit = self
                 .stop_threads
                 .map(|seconds| milliseconds(seconds).max(1));

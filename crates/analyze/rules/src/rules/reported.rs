@@ -241,7 +241,7 @@ const EXITS_PAUSE: Rule = Rule {
     finds: "exits by PAUSE: vCPUs that spin for a lock, often one whose owner does not run",
     remedies: &[
         instruction(
-            "Give the VMs of the host fewer vCPUs than it has CPUs, or this one CPUs of its own",
+            "Give the VMs of the host fewer vCPUs than it has CPUs, or this one dedicated CPUs",
             "",
         ),
         measurement("See whether its vCPUs wait for a CPU: %RDY", "vmtax top VM"),

@@ -238,7 +238,7 @@ pub(super) fn is_program(word: &str) -> bool {
     PROGRAMS.contains(&name) || name.starts_with("qemu-system-")
 }
 
-/// The architecture of one of QEMU's programs, where it is none of x86.
+/// The architecture of one of QEMU's programs, where that is not x86.
 pub(crate) fn foreign_architecture(program: &str) -> Option<&str> {
     file_name(program)
         .strip_prefix("qemu-system-")

@@ -89,7 +89,7 @@ pub(crate) fn vcpus(domain: Node<'_, '_>) -> u32 {
         .max(1)
 }
 
-/// The architecture of a domain, where it is none of x86.
+/// The architecture of a domain, where that is not x86.
 pub(crate) fn foreign_architecture<'a>(domain: Node<'a, 'a>) -> Option<&'a str> {
     child(child(domain, "os")?, "type")?
         .attribute("arch")

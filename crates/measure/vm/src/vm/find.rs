@@ -109,12 +109,12 @@ fn vm_of_process(pid: i32) -> VmIdentity {
     VmIdentity {
         name: Known::read(pid).name,
         is_vm: true,
-        ..process(pid)
+        ..process_identity(pid)
     }
 }
 
 /// Any process, for a plan.
-pub fn process(pid: i32) -> VmIdentity {
+pub fn process_identity(pid: i32) -> VmIdentity {
     VmIdentity {
         pid,
         started: started(pid),
@@ -159,7 +159,7 @@ fn another(planned: &VmIdentity, at_start: u64) -> FindError {
     };
     let now = match is_vm(pid) {
         true => vm_of_process(pid),
-        false => process(pid),
+        false => process_identity(pid),
     };
     let started = now.started.filter(|_| now.is_vm || !planned.is_vm);
     let none = if planned.is_vm { "no VM" } else { "no process" };
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_vm_of_a_plan_is_the_process_that_started_then() {
-        let own = process(std::process::id() as i32);
+        let own = process_identity(std::process::id() as i32);
         let (pid, at_start) = (own.pid, own.started);
         let check = |pid, started| {
             let planned = VmIdentity {

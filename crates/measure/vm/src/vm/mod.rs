@@ -4,7 +4,7 @@ mod facts;
 mod find;
 pub(crate) mod open_files;
 
-pub use find::{FindError, find, process, running};
+pub use find::{FindError, find, process_identity, running};
 pub(crate) use find::{is_vm, pids};
 
 use crate::MachineError;
