@@ -1,5 +1,8 @@
 //! The `vmtax` program: reads the command line, calls the stages, prints, and says with its exit status how it went.
 
+// Standard error may go away, which ends no measurement: `command::note`.
+#![warn(clippy::print_stderr)]
+
 mod cli;
 mod command;
 mod fault;
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(fault) => {
             // It may quote a guest, or a stranger's recording.
-            eprintln!("Error: {}", vmtax_report::printable(&fault.to_string()));
+            command::note(&format!("Error: {fault}"));
             fault.exit_code()
         }
     }

@@ -25,7 +25,7 @@ const OWN_STOP_LIMIT_MS: u64 = 1000;
 const GUEST_STACK: u32 = 8192;
 
 /// Options of a workload's guest, or of its run: a process that runs has its own.
-const OF_A_GUEST: [&str; 19] = [
+const OF_A_GUEST: [&str; 20] = [
     "machine",
     "guest_hz",
     "syscalls",
@@ -39,6 +39,7 @@ const OF_A_GUEST: [&str; 19] = [
     "machine_type",
     "firmware",
     "qemu_args",
+    "pinning",
     "cpus",
     "memory",
     "seed",

@@ -1,6 +1,6 @@
 //! `vmtax agent`, the watchdog and the jail.
 
-use super::{interrupt, print, write_file};
+use super::{interrupt, note, print, write_file};
 use crate::cli::{AgentObserveArgs, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 use crate::fault::Fault;
 use std::ffi::CString;
@@ -127,20 +127,22 @@ pub fn agent_observe(args: &AgentObserveArgs) -> Result<ExitCode, Fault> {
             .map(Into::into),
     };
     let file = file.map_err(|e| Fault::file(format!("creating {}", args.output.display()), e))?;
-    eprintln!(
+    note(&format!(
         "Tracing this guest for {} s; Ctrl-C ends it.",
         args.duration
-    );
+    ));
     let time = Duration::from_secs_f64(args.duration);
     let guest = observer.record(file.as_fd(), time, &|| interrupt.raised())?;
     for missing in &guest.missing {
-        eprintln!("Not traced: {}: {}.", missing.what, missing.why);
+        note(&format!("Not traced: {}: {}.", missing.what, missing.why));
     }
     if guest.full {
-        eprintln!("Tracing ended early: the file reached its limit. Choose a shorter --duration.");
+        note("Tracing ended early: the file reached its limit. Choose a shorter --duration.");
     }
     let disks = counted(guest.disks.len() as u64, "disk");
-    eprintln!("Traced {disks}. Copy the file to the host; there: vmtax report --guest-trace FILE");
+    note(&format!(
+        "Traced {disks}. Copy the file to the host; there: vmtax report --guest-trace FILE"
+    ));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,9 +1,9 @@
 //! `vmtax export`: datasets of recordings, and traced requests in files of other tools.
 
+use super::note;
 use crate::cli::ExportArgs;
 use crate::fault::Fault;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_export::{Added, Dataset, ObservedTrials, Perfetto, Requests, Segments, at_quantile};
@@ -37,7 +37,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         .into_iter()
         .flatten();
     let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
-    say(&format!(
+    note(&format!(
         "{joined_requests} requests of {} trials: {}",
         trials.len(),
         names.join(", ")
@@ -92,7 +92,7 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
                         "{path}: {} trials are left out; the first: {first}",
                         recording.damaged.len()
                     );
-                    say(&line);
+                    note(&line);
                 }
                 let mut added = dataset.add(&recording)?;
                 if args.requests {
@@ -107,7 +107,7 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
             }
             Err(fault) => {
                 if let Some(before) = failed.replace(fault) {
-                    say(&before.to_string());
+                    note(&before.to_string());
                 }
             }
         }
@@ -117,13 +117,8 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
         "{}: {recordings} of {of} recordings, {written} files written, {unchanged} unchanged",
         folder.display()
     );
-    say(&line);
+    note(&line);
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
-}
-
-/// Writes a line to standard error. Where that fails the export is there all the same, so it is no fault.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", vmtax_report::printable(line));
 }
 
 fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {

@@ -14,16 +14,15 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
     let cache = vmtax_guests::kernel::cache_dir()?;
     match &args.what {
         Some(GetWhat::Kernel { wanted }) => {
-            let kernel = vmtax_guests::kernel::fetch(wanted.as_deref(), &cache, &mut |line| {
-                eprintln!("{line}")
-            })?;
+            let kernel =
+                vmtax_guests::kernel::fetch(wanted.as_deref(), &cache, &mut |line| note(line))?;
             print(&format!("{}  {}\n", kernel.release, kernel.image.display()))?;
         }
         Some(GetWhat::Qemu { wanted: None }) => print(&qemus(&cache))?,
         Some(GetWhat::Qemu {
             wanted: Some(wanted),
         }) => {
-            let qemu = vmtax_guests::qemu::fetch(wanted, &cache, &mut |line| eprintln!("{line}"))?;
+            let qemu = vmtax_guests::qemu::fetch(wanted, &cache, &mut |line| note(line))?;
             print(&line(&qemu))?;
         }
         None => print(&listing(&cache)?)?,

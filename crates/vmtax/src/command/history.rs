@@ -121,10 +121,10 @@ pub fn import_dataset(dataset: &Path, host: Option<&str>, runs: &Path) -> Result
         note(&format!("Warning: {line}"));
     }
     if unusable > 0 {
-        eprintln!(
+        note(&format!(
             "Warning: {unusable} runs are left out: their start, their host's CPU or each of their metrics is unknown to this vmtax. Export \
              their recordings again."
-        );
+        ));
     }
     let folder = shell_line(&[runs.display().to_string()]);
     print(&format!(

@@ -35,7 +35,7 @@ fn collect(qemu: Option<&Path>, fetched: &[PathBuf]) -> HostFacts {
     let cache = vmtax_guests::kernel::cache_dir();
     let mut found = vmtax_guests::kernel::find(cache.as_deref().ok());
     if let Err(error @ AptError::UntrustedCache { cache, .. }) = &cache {
-        eprintln!("Warning: {}", vmtax_report::printable(&error.to_string()));
+        note(&format!("Warning: {error}"));
         found.unusable.push(UnusableKernel {
             path: cache.clone(),
             reason: error.to_string(),

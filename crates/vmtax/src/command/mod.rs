@@ -72,9 +72,14 @@ fn print(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// Prints a line on standard error, which may quote a guest or a stranger's recording.
-fn note(line: &str) {
-    eprintln!("{}", printable(line));
+/// Prints a line on standard error, which may quote a guest or a stranger's recording. A reader that went away ends no measurement.
+pub fn note(line: &str) {
+    tell(&format!("{}\n", printable(line)));
+}
+
+/// Prints a page of the program's own on standard error, likewise.
+fn tell(page: &str) {
+    let _ = std::io::stderr().write_all(page.as_bytes());
 }
 
 fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Fault> {

@@ -1,5 +1,6 @@
 //! Progress on standard error: a bar on a terminal, or a line for each trial.
 
+use super::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use vmtax_model::Probes;
@@ -76,8 +77,7 @@ impl Display {
 
     /// A line that even `--quiet` prints.
     pub fn warn(&self, line: &str) {
-        let line = vmtax_report::printable(line);
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| note(line));
     }
 
     pub fn show(&self, progress: Progress<'_>) {
@@ -92,10 +92,10 @@ impl Display {
                 probes: Probes::None,
                 ..
             } if self.marks => {
-                eprintln!("── {}, round {} ──", slot.machine, slot.round + 1);
+                note(&format!("── {}, round {} ──", slot.machine, slot.round + 1));
             }
             Progress::Trial { slot, .. } if self.marks => {
-                eprintln!("── {}, traced ──", slot.machine)
+                note(&format!("── {}, traced ──", slot.machine));
             }
             Progress::Trial {
                 number,

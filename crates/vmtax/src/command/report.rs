@@ -1,6 +1,6 @@
 //! `vmtax report`, and how every report is printed and written.
 
-use super::{note, print, style, style_of};
+use super::{note, print, style, style_of, tell};
 use crate::cli::{RecordArgs, ReportArgs};
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ pub(super) fn show(
     let line = format!("\nReport: {}\n", vmtax_report::printable(&written));
     match (args.json, beside_output) {
         (true, _) => {}
-        (false, true) => eprint!("{line}"),
+        (false, true) => tell(&line),
         (false, false) => print(&line)?,
     }
     Ok(())
@@ -120,7 +120,7 @@ pub(super) fn put(
         (true, _) => print(&answer.json()?),
         (false, true) => {
             let style = style_of(&std::io::stderr());
-            eprint!("\n{}", answer.terminal(args.details, style));
+            tell(&format!("\n{}", answer.terminal(args.details, style)));
             Ok(())
         }
         (false, false) => print(&answer.terminal(args.details, style())),

@@ -1,7 +1,7 @@
 //! `vmtax reproduce`: published results.
 
-use super::print;
 use super::study::study;
+use super::{note, print};
 use crate::cli::StudyArgs;
 use crate::fault::Fault;
 use std::collections::BTreeSet;
@@ -44,11 +44,11 @@ fn fetch_qemus(result: &PublishedResult) -> Result<(), Fault> {
         // One that has to be built is named with its command by the error.
         if is_missing && !vmtax_guests::qemu::is_name_of_built(name) {
             let cache = vmtax_guests::kernel::cache_dir()?;
-            eprintln!(
+            note(&format!(
                 "{} needs QEMU {name}, which is not here: fetching it",
                 result.name
-            );
-            vmtax_guests::qemu::fetch(name, &cache, &mut |line| eprintln!("{line}"))?;
+            ));
+            vmtax_guests::qemu::fetch(name, &cache, &mut |line| note(line))?;
         }
     }
     Ok(())

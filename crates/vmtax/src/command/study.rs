@@ -31,7 +31,7 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }
     for line in vmtax_report::shares::not_measured(&plan) {
-        eprintln!("Not measured: {}", vmtax_report::printable(&line));
+        note(&format!("Not measured: {line}"));
     }
     if let Some(line) = forecast(&plan, &record.dir) {
         note(&line);
@@ -132,7 +132,7 @@ pub fn exec(args: &StudyArgs<ExecOptions>) -> Result<ExitCode, Fault> {
                 Fault::Interrupted { .. } | Fault::CommandFailed { .. }
             ) =>
         {
-            eprintln!("Error: {}", vmtax_report::printable(&fault.to_string()));
+            note(&format!("Error: {fault}"));
             Ok(ExitCode::from(FAILED))
         }
         ended => ended,
@@ -185,7 +185,7 @@ fn streams_of_command(
         return Ok(Streams::terminal(ours.into())?);
     }
     if runs > 1 && is_pipe() {
-        eprintln!("reading standard input to its end, for all runs; without one give </dev/null");
+        note("reading standard input to its end, for all runs; without one give </dev/null");
     }
     Ok(Streams::of_this_process(runs, json)?)
 }

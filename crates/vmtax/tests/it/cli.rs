@@ -1,8 +1,11 @@
 //! The command line itself: completions, manual pages, spellings.
 
-use crate::common::Place;
+use crate::common::{Place, binary};
 use crate::language::help_pages;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use vmtax_model::{Needs, WorkloadName};
 
 #[test]
@@ -191,4 +194,18 @@ fn a_command_of_ones_own_is_compared() {
         .shows("make")
         .shows("-j2")
         .shows("name = \"exec\"");
+}
+
+#[test]
+fn a_reader_of_messages_that_went_away_is_no_panic() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(theirs);
+    // No recording is there, which is said.
+    let status = Command::new(binary())
+        .args(["report", "/nonexistent"])
+        .stdout(Stdio::null())
+        .stderr(OwnedFd::from(ours))
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(2));
 }

@@ -1,6 +1,7 @@
 //! OpenMetrics text in a file, or for requests to a port of the loopback address.
 
 use crate::cli::Exposition;
+use crate::command::note;
 use crate::fault::Fault;
 use std::fs;
 use std::io::{Read, Write};
@@ -45,7 +46,7 @@ impl Published {
         Builder::new()
             .spawn(serve)
             .map_err(|e| Fault::file("starting a thread", e))?;
-        eprintln!("serving http://127.0.0.1:{port}/metrics");
+        note(&format!("serving http://127.0.0.1:{port}/metrics"));
         Ok(Published::Port(text))
     }
 
