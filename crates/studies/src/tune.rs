@@ -65,8 +65,8 @@ pub struct TuneOptions {
     #[arg(long)]
     apply: bool,
     /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in
-    /// again), guest-reboot, restart (of the
-    /// VM), host (settings of the host, for all its VMs). For a running VM only live and host are possible [default: live
+    /// again), guest-reboot, restart (of the VM), host (settings of the host, for all its VMs). For a running VM only
+    /// live and host are possible [default: live
     /// for a running VM, else all except host]
     #[arg(
         long,
@@ -76,8 +76,8 @@ pub struct TuneOptions {
     )]
     allow: Vec<Allowed>,
     /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes),
-    /// requests (IOPS of the disks), throughput
-    /// (of the disks), run (CPU time that the vCPUs get: more is better) or exits (VM exits per second) [default: the
+    /// requests (IOPS of the disks), throughput (of the disks), run (CPU time that the vCPUs get: more is better) or
+    /// exits (VM exits per second) [default: the
     /// metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,

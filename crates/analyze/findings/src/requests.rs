@@ -73,8 +73,7 @@ pub struct KindUse {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<(u64, u64)>,
     /// From the guest's block layer taking a request in, to its completing it. Of packets that were followed: from the
-    /// guest's stack to
-    /// QEMU's backend, or from there to the guest's stack.
+    /// guest's stack to QEMU's backend, or from there to the guest's stack.
     pub time: Summary,
     /// Numbers of packets that one doorbell or interrupt served; requests have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -179,8 +179,7 @@ pub struct DiskRates {
     #[serde(default)]
     pub davg_needs_requests: bool,
     /// Mean time of a request in QEMU and the host's kernel, ns: KAVG, BLKAVG without DAVG; where the kernel splits
-    /// requests, a lower
-    /// bound. Null where one of them is.
+    /// requests, a lower bound. Null where one of them is.
     pub kavg_ns: Option<f64>,
 }
 

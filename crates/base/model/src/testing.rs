@@ -149,8 +149,7 @@ pub fn handed_over() -> Option<std::ffi::OsString> {
 }
 
 /// Runs the test that calls it once more, alone, in a PID namespace of its own, and fails where it fails there. The test
-/// is listed as
-/// skipped where this host lets no user make one.
+/// is listed as skipped where this host lets no user make one.
 ///
 /// # Errors
 /// Where this program cannot be found or started again.

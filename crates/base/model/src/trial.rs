@@ -337,8 +337,7 @@ pub struct Stamped {
 }
 
 /// The key of a round trip over the network, with which its request and its response begin: the thread that makes it, and
-/// its number
-/// among those of the thread, of which the lower 32 bits count.
+/// its number among those of the thread, of which the lower 32 bits count.
 pub const fn round_trip_key(thread: i32, number: u64) -> u64 {
     (thread as u32 as u64) << 32 | (number & 0xffff_ffff)
 }

@@ -160,8 +160,7 @@ pub struct VmDisk {
     /// The iothread that serves it; null for the main loop, or without a monitor.
     pub iothread: Option<String>,
     /// The host's block device beneath, under partitions and volumes, as the kernel's block events print it; null where
-    /// there is not
-    /// exactly one.
+    /// there is not exactly one.
     pub host_device: Option<u64>,
     /// The block device that the disk itself is, by the same number; null where it is a file.
     pub own_device: Option<u64>,
@@ -280,8 +279,7 @@ pub enum FailureKind {
 }
 
 /// The ID that a user gave a device, by the path of it, or of a part of it, among QEMU's objects:
-/// `/machine/peripheral/ID/…`; `None` for
-/// a device without.
+/// `/machine/peripheral/ID/…`; `None` for a device without.
 pub fn device_id(path: &str) -> Option<&str> {
     path.strip_prefix("/machine/peripheral/")?.split('/').next()
 }
@@ -298,8 +296,7 @@ pub fn libvirt_target(id: &str) -> Option<String> {
 }
 
 /// The number of a SCSI disk, `scsi0-0-0-3`: controller, bus, target, unit. Fifteen units a controller have disks, all but
-/// the seventh,
-/// which is the controller's own.
+/// the seventh, which is the controller's own.
 fn scsi(id: &str) -> Option<u32> {
     let [controller, _, _, unit] = numbers(id.strip_prefix("scsi")?)?;
     (unit < 16 && unit != 7).then_some(())?;

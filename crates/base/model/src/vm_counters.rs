@@ -213,8 +213,7 @@ pub struct BlockDevice {
     /// Sum of their times, ms.
     pub total_ms: u64,
     /// Length of a tick of the kernel's clock, ns, where the kernel counts the time of each request in ticks, as it does
-    /// of a device
-    /// without a request queue; else 0.
+    /// of a device without a request queue; else 0.
     #[serde(default)]
     pub tick_ns: u64,
 }

@@ -10,8 +10,7 @@ pub struct TracedDisk {
     /// The path of its device among QEMU's objects, as `/machine/peripheral/disk0/virtio-backend`; empty where it is not known.
     pub device: String,
     /// The path of the virtio-scsi controller that has it, as `/machine/peripheral/scsi0/virtio-backend`; empty for a disk
-    /// of another
-    /// bus, or where that is not known.
+    /// of another bus, or where that is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub controller: String,
     /// Disk of the guest.

@@ -1,6 +1,5 @@
 //! Files that are whole or absent, and reading that trusts neither their size nor their kind; files that come with a
-//! trial, piece by
-//! piece (raw traces, the workload's own stamps) or as one value.
+//! trial, piece by piece (raw traces, the workload's own stamps) or as one value.
 
 use crate::RecordingError;
 use rustix::fs::OFlags;

@@ -285,7 +285,16 @@ impl Reply {
             Reply::NotRun { error, .. } | Reply::Failed { error } => {
                 Box::new(std::iter::once(error))
             }
-            _ => Box::new(std::iter::empty()),
+            // Without a text of the guest's.
+            Reply::Shared { .. }
+            | Reply::Batch { .. }
+            | Reply::Sampling
+            | Reply::Pinged
+            | Reply::BlockQueueSet
+            | Reply::Rooted
+            | Reply::Began
+            | Reply::Ended
+            | Reply::Input => Box::new(std::iter::empty()),
         }
     }
 }

@@ -15,8 +15,7 @@ use vmtax_wire::{DISK_PARAMETER, DISK_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NE
 const APPEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A SATA, IDE or SCSI disk is probed in the background, and on a busy host an answer may be late: libata asks again after
-/// 5, 10 and
-/// 30 s (`ata_eh_identify_timeouts` in the kernel's drivers/ata/libata-eh.c).
+/// 5, 10 and 30 s (`ata_eh_identify_timeouts` in the kernel's drivers/ata/libata-eh.c).
 const PROBE_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Returns the result of `find` as soon as it is not `None`; `None` after 5 s (`APPEAR_TIMEOUT`).

@@ -107,7 +107,8 @@ fn output_with_batches(mut command: Command, on_batch: &mut OnBatch<'_>) -> io::
 /// Each CPU's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
 const BUFFER_KIB: u32 = 48 << 10;
 
-/// Runs a workload under probes and sends the files of its trace; gives the reply that ends them.
+/// Runs a workload under probes and sends the files of its trace, after the workload has ended and never meanwhile; gives the reply
+/// that ends them.
 ///
 /// # Errors
 /// [`AgentError`] when the channel breaks; what goes wrong with the trial is in the reply.

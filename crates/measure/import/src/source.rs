@@ -10,6 +10,8 @@ use vmtax_trace::{
     TracedGuest, TracedThreads, foreign_kvm,
 };
 
+/// A file without a NUL in so many bytes is a text.
+const TEXT: usize = 4096;
 /// Of a file, to recognize its format.
 const HEAD: u64 = 65536;
 const DAT: &[u8] = b"\x17\x08\x44tracing";
@@ -47,7 +49,7 @@ impl SourceFile {
             });
         } else if is_qemu_log(&head) {
             SourceTrace::QemuLog(QemuEvents::block_requests())
-        } else if !head.is_empty() && !head.contains(&0) {
+        } else if !head.is_empty() && !head[..head.len().min(TEXT)].contains(&0) {
             SourceTrace::Text(TraceText::open(path)?)
         } else {
             return Err(ImportError::Format {

@@ -282,8 +282,7 @@ impl Surveyed {
 }
 
 /// Decides whose events each file has: QEMU's; of kernels the guest's is the one that was named, that trace-cmd
-/// synchronized with its host, or that has
-/// no events of KVM.
+/// synchronized with its host, or that has no events of KVM.
 pub(crate) fn assign_sides(
     files: &mut [Surveyed],
     guest: Option<&Path>,

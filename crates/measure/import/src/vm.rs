@@ -142,6 +142,9 @@ pub(crate) fn count_exits(
     mhz: f64,
 ) -> Result<ExitCounts, ImportError> {
     let mut counter = ExitCounter::new(file.formats());
+    if survey.counts.lost > 0 {
+        counter.expect_losses();
+    }
     let mut events = file.events()?;
     while let Some(entry) = events.next()? {
         match entry {

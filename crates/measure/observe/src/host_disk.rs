@@ -41,8 +41,7 @@ pub fn block_device_number(path: &Path) -> Option<u64> {
 }
 
 /// The number of the whole device that the file at `path`, or the block device there, has its bytes on in the end: beneath
-/// partitions,
-/// logical volumes and the like. `None` where there are several, or none.
+/// partitions, logical volumes and the like. `None` where there are several, or none.
 pub fn lowest_device(path: &Path) -> Option<u64> {
     let data = fs::metadata(path).ok()?;
     let is_device = data.file_type().is_block_device();
@@ -130,8 +129,7 @@ impl WholeDevice {
 }
 
 /// Returns the disk of a partition, or the device itself. Devices on top of others, as logical volumes, are not followed
-/// down: their
-/// requests are the VM's, and where those of the lower one lie is in a table.
+/// down: their requests are the VM's, and where those of the lower one lie is in a table.
 fn whole_device(folder: &Path) -> Option<WholeDevice> {
     let mut folder = fs::canonicalize(folder).ok()?;
     let mut start = 0;
@@ -148,8 +146,7 @@ fn whole_device(folder: &Path) -> Option<WholeDevice> {
 }
 
 /// Tells whether the device with this folder, a disk or a partition, takes bios and no requests: since Linux 5.0 every
-/// other one has
-/// hardware queues.
+/// other one has hardware queues.
 pub(crate) fn is_bio_based(folder: &Path) -> bool {
     let disk = if folder.join("partition").exists() {
         folder.parent().unwrap_or(folder)

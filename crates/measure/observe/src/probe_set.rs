@@ -191,8 +191,7 @@ impl ProbeSet {
     }
 
     /// Adds the `write` calls by which these threads of passt notify the guest, without those to its log. QEMU's threads
-    /// make the same
-    /// call for much else.
+    /// make the same call for much else.
     pub fn add_notifications(&mut self, passt: &[i32]) {
         let Some(any) = either(passt.iter().map(|tid| format!("common_pid == {tid}"))) else {
             return;
@@ -225,8 +224,7 @@ impl ProbeSet {
     }
 
     /// Keeps, of a VM among others on its host, what its own threads do alone: of KVM's interrupts those that they
-    /// deliver; no guest's
-    /// accesses where the doorbells' addresses are not known.
+    /// deliver; no guest's accesses where the doorbells' addresses are not known.
     #[must_use]
     pub fn among_others(mut self, doorbells: &[(u64, u64)]) -> ProbeSet {
         let (of_kvm, free) = self

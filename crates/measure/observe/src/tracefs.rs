@@ -40,8 +40,8 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
 ///
 /// # Errors
 /// When there is none that we may mount: [`ProbeError::NoTracefs`], [`ProbeError::NotPermitted`]; when what it says of
-/// threads would
-/// not be understood: [`ProbeError::OtherPidNamespace`]; where nobody may use it: [`ProbeError::LockedDown`].
+/// threads would not be understood: [`ProbeError::OtherPidNamespace`]; where nobody may use it:
+/// [`ProbeError::LockedDown`].
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
     if !is_first_pid_namespace() {
         return Err(ProbeError::OtherPidNamespace);

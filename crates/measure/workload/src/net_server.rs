@@ -6,8 +6,7 @@ use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 /// The descriptors that it is started with: the echo server's UDP socket is standard input; the echo server's TCP socket,
-/// and UDP and
-/// TCP sockets for bulk data follow the watchdog's.
+/// and UDP and TCP sockets for bulk data follow the watchdog's.
 const ECHO_UDP: RawFd = 0;
 const ECHO_TCP: RawFd = 4;
 const BULK_UDP: RawFd = 5;

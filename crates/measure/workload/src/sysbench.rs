@@ -146,7 +146,8 @@ struct Account<W> {
     error: Option<WorkloadError>,
 }
 
-/// Runs each worker in a thread of its own until the limits, its own end, or an error.
+/// Runs each worker in a thread of its own until the limits, its own end, or an error. All begin at a gate, when each is there; the
+/// clock is read three times for each event, as sysbench does.
 pub(crate) fn run_workers<W: Worker>(
     clock: &Clock,
     limits: &Limits,
@@ -274,6 +275,7 @@ fn spread(values: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
     )
 }
 
+/// A mutex as sysbench's tests `threads` and `mutex` lock it: what they measure is pthread's, so nothing else will do.
 #[repr(C)]
 struct Padded<const PAD: usize> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
@@ -310,7 +312,8 @@ impl<const PAD: usize> Locks<PAD> {
     }
 }
 
-/// A seeded generator.
+/// A seeded generator: xoroshiro128+ (Blackman and Vigna, public domain) turned into a double. Drawing a number is part of what some
+/// tests time, so the generator has to cost the same.
 pub(crate) struct Random(u64, u64);
 
 impl Random {

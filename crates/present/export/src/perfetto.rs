@@ -346,7 +346,10 @@ impl Tracks<'_> {
     }
 }
 
-/// The whole file; it is written packet by packet.
+/// The part of Perfetto's trace format that is written here: the whole file, packet by packet. Field numbers are those of its
+/// `protos/perfetto/trace`: `trace.proto`, `trace_packet.proto`,
+/// `track_event/{track_event,track_descriptor,process_descriptor,thread_descriptor,debug_annotation}.proto`,
+/// `interned_data/interned_data.proto`.
 #[cfg(test)]
 #[derive(Clone, PartialEq, Message)]
 pub struct Trace {

@@ -1,12 +1,9 @@
 //! Known costs in texts that people paste: a configuration of a VM, fio's output, `perf kvm stat report`'s.
 
-use crate::engine::{Block, Notice, Origin, Report, Section, Table, words};
+use crate::engine::{Block, MAX_ADVICE, Notice, Origin, Report, Section, Table, words};
 use vmtax_findings::Advice;
 use vmtax_model::SettingPlace;
 use vmtax_model::number::counted;
-
-/// Findings above the fold; the engine shows as many with their remedies.
-const MOST_WITH_REMEDIES: usize = 5;
 
 /// Result of a review.
 #[derive(Default)]
@@ -19,18 +16,12 @@ pub struct Review {
     pub advice: Vec<Advice>,
     /// Version of vmtax and the command that makes the review again.
     pub origin: Origin,
-    /// What a command of a remedy takes in place of `TEXT`, the VM's configuration.
-    pub like: String,
 }
 
 /// Makes the report of a review.
 pub fn review(review: &Review) -> Report<'static> {
-    let advice: Vec<Advice> = review
+    let commands = review
         .advice
-        .iter()
-        .map(|one| of_file(one, review))
-        .collect();
-    let commands = advice
         .iter()
         .flat_map(|one| &one.remedies)
         .filter(|remedy| remedy.place == SettingPlace::Vmtax);
@@ -47,8 +38,8 @@ pub fn review(review: &Review) -> Report<'static> {
         answer: answer(review),
         basis: review.texts.clone(),
         next,
-        sections: further(&advice),
-        advice,
+        sections: further(&review.advice),
+        advice: review.advice.clone(),
         notices: vec![Notice::notes("Notes", vec![
             "Nothing was measured here. A finding is what the text shows; its source says what that cost others. Only a measurement \
              says what it costs this VM."
@@ -77,7 +68,7 @@ fn answer(review: &Review) -> String {
 
 /// Those behind the first five: what was found, with its source.
 fn further(advice: &[Advice]) -> Vec<Section<'static>> {
-    let rest = advice.get(MOST_WITH_REMEDIES..).unwrap_or_default();
+    let rest = advice.get(MAX_ADVICE..).unwrap_or_default();
     if rest.is_empty() {
         return Vec::new();
     }
@@ -90,15 +81,4 @@ fn further(advice: &[Advice]) -> Vec<Section<'static>> {
         })
         .done();
     vec![Section::new("Also found", vec![Block::Table(table)])]
-}
-
-/// A finding whose commands name the VM's configuration.
-fn of_file(advice: &Advice, review: &Review) -> Advice {
-    let mut advice = advice.clone();
-    for remedy in &mut advice.remedies {
-        remedy.line = remedy
-            .line
-            .replace("--like TEXT", &format!("--like {}", review.like));
-    }
-    advice
 }

@@ -87,7 +87,6 @@ fn disk(disk: &DiskRates) -> Vec<String> {
     };
     let time = |ns: Option<f64>| ns.map_or_else(none, nanoseconds);
     let (device, in_flight) = (disk.device.as_ref(), disk.io.and_then(|io| io.in_flight));
-
     vec![
         disk.name.clone(),
         rate(|io| io.reads_per_s),
@@ -172,7 +171,6 @@ fn table(
     lines: &mut Vec<Line<'static>>,
     title: &str,
     heads: &str,
-
     rows: impl Iterator<Item = Vec<String>>,
 ) {
     let rows: Vec<Vec<String>> = rows

@@ -74,8 +74,7 @@ pub struct CompareOptions {
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
     /// A variant with this guest kernel: a file, or a kernel version or Debian suite that `vmtax get kernel` fetches;
-    /// repeat for each. Given
-    /// once with two or more VARIANTs, it applies to all of them
+    /// repeat for each. Given once with two or more VARIANTs, it applies to all of them
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
     /// Settings of all variants: KEY=VALUE[,KEY=VALUE...]; may be repeated
@@ -91,8 +90,8 @@ pub struct CompareOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
     /// One boot of the guest per round, in which the variants take turns (A B B A); they may differ only in options of
-    /// workloads and attributes of the disk's request queue (block-queue.)
-    /// [default where only these differ, and the workloads leave no files, warm caches or dirty pages in the guest]
+    /// workloads and attributes of the disk's request queue (block-queue.) [default where only these differ, and the
+    /// workloads leave no files, warm caches or dirty pages in the guest]
     #[arg(long, conflicts_with = "fresh_boots")]
     one_boot: bool,
     /// A fresh boot of the guest for each variant in each round, even where one boot would do

@@ -259,8 +259,8 @@ impl History {
     }
 
     /// Where the last tuning of the same workload, with the same settings to begin with, or of the same running VM, had
-    /// another QEMU or
-    /// kernel than `entry`: what it kept, what is otherwise now, and what is kept now. `None` where there is none, or
+    /// another QEMU or kernel than `entry`: what it kept, what is otherwise now, and what is kept now. `None` where
+    /// there is none, or
     /// nothing is otherwise.
     fn since_last_tuning(&self, entry: &Entry) -> Option<String> {
         // The tuning of a running VM has no figures of metrics.

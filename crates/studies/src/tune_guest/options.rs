@@ -37,8 +37,7 @@ pub struct GuestTuneOptions {
     #[arg(value_name = "WORKLOAD", conflicts_with = "vm")]
     words: Vec<String>,
     /// Start from the configuration of this VM, which itself is not touched: a running VM, a libvirt domain, a file with
-    /// its XML, or a
-    /// QEMU command line in quotes. The test guest has empty disks of the same size and format
+    /// its XML, or a QEMU command line in quotes. The test guest has empty disks of the same size and format
     #[arg(long, value_name = "VM|XML|CMD", conflicts_with = "vm")]
     like: Option<String>,
     /// Disk of that VM to tune: vda, or the ID of its device [default: the first]

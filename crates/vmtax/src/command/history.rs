@@ -67,8 +67,7 @@ fn show(
 }
 
 /// Puts a finished recording into the history of --dir. One of --output is put in where it is a tuning and that folder is
-/// there, so that
-/// the next tuning of the same knows what it kept. A run does not fail for its history.
+/// there, so that the next tuning of the same knows what it kept. A run does not fail for its history.
 pub(super) fn remember(args: &RecordArgs, plan: &Plan, recording: &Path) {
     let runs = &args.dir;
     let is_tuning = plan.guest_tune().is_some() || plan.tune().is_some();

@@ -1,6 +1,5 @@
 //! `vmtax import` and `vmtax profile import`: traces and profiles of other tools, as a recording of our own. And `vmtax
-//! profile` with
-//! the other thing that it does with profiles that are there already.
+//! profile` with the other thing that it does with profiles that are there already.
 
 use super::record::{begin, check_folder};
 use super::study::study;

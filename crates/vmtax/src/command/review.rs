@@ -25,18 +25,24 @@ pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
         ..Evidence::default()
     };
     let manager = pasted.configuration.as_ref().and_then(|vm| vm.manager);
+    let like = match manager {
+        Some(Manager::Proxmox) => "\"$(qm showcmd VMID)\"",
+        _ => pasted.file.as_deref().unwrap_or("TEXT"),
+    };
+    let mut advice = vmtax_rules::review(&evidence);
+    for remedy in advice.iter_mut().flat_map(|one| &mut one.remedies) {
+        remedy.line = remedy
+            .line
+            .replace("--like TEXT", &format!("--like {like}"));
+    }
     let review = Review {
         known: vmtax_rules::known_in_texts(&evidence),
-        advice: vmtax_rules::review(&evidence),
+        advice,
         texts: pasted.texts,
         origin: Origin {
             vmtax: env!("CARGO_PKG_VERSION").to_owned(),
             started: jiff::Timestamp::now().to_string(),
             command: shell_line(&command(args)),
-        },
-        like: match manager {
-            Some(Manager::Proxmox) => "\"$(qm showcmd VMID)\"".to_owned(),
-            _ => pasted.file.unwrap_or_else(|| "TEXT".to_owned()),
         },
     };
     let report = vmtax_report::review(&review);

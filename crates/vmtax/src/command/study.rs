@@ -1,7 +1,6 @@
 //! Every study, from its options to a plan, a recording, a report. And two with more than that: `vmtax exec`, whose command has
 //! input, output and an exit status, and `vmtax tune`, which tries what a diagnosis proposes, on the running VM or on a
-//! guest that is
-//! booted for it.
+//! guest that is booted for it.
 
 use super::progress::Display;
 use super::record::{Recorded, check_folder, record, record_layers, record_profiles};

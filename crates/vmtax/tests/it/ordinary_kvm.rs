@@ -1,6 +1,5 @@
 //! On a host as people have it: kvm_amd, vhost-net, libvirt, a distribution's kernel. `box/box test` runs these in the
-//! box; no other
-//! run has them.
+//! box; no other run has them.
 
 mod by_hand;
 
@@ -35,8 +34,7 @@ impl Guest {
             fs::File::open(followed).unwrap().sync_all().unwrap();
         }
         // Without performance counters: what the emulator leaves of a counter's exception, KVM of Linux 7.2 takes for a
-        // delivery that failed,
-        // and stops the guest ("KVM internal error. Suberror: 3").
+        // delivery that failed, and stops the guest ("KVM internal error. Suberror: 3").
         let xml = |name: &str| {
             format!(
                 "<domain type='kvm'><name>{name}</name><memory unit='MiB'>384</memory><vcpu>1</vcpu><iothreads>1</iothreads>\

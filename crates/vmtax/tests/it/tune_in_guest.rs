@@ -1,6 +1,5 @@
 //! `vmtax tune --vm` sets what the guest's kernel has set, by the agent in the guest: a slow clock, a write cache that is
-//! off are found,
-//! changed, proven, and restored.
+//! off are found, changed, proven, and restored.
 
 use crate::common::{
     Domain, Place, Running, START_AGENT, Signal, agent_device, binary, has_agent, json,
@@ -88,8 +87,7 @@ impl<'a> Guest<'a> {
 }
 
 /// Tunes this VM, whose guest prints into `said` what it has set, and checks that the change of this rule is kept, in the
-/// guest, too,
-/// and is restored.
+/// guest, too, and is restored.
 fn check_tuned(
     vm: &str,
     said: &Path,

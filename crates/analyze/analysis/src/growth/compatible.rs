@@ -46,8 +46,7 @@ struct Share {
 }
 
 /// Returns the interval of shares with this coverage. A boot without growth may have grown in any shape: it counts as the
-/// lowest and
-/// as the highest.
+/// lowest and as the highest.
 fn share_interval(shares: &[Share], wanted: f64) -> Option<Interval> {
     let interval_with = |without: f64| {
         let shares = shares.iter().map(|share| match share.growth > 0.0 {

@@ -1,6 +1,5 @@
 //! Screening of what is left beside what helps so far, which is nothing at first: what stands out after a few rounds, what
-//! is dropped
-//! early, and what the sequential test says of the others.
+//! is dropped early, and what the sequential test says of the others.
 
 use super::measured::{InterimResult, LeftOut, Measured, sorted};
 use crate::estimate::median_of;
@@ -17,8 +16,7 @@ const STANDS_OUT_BESIDE: f64 = -0.1;
 /// Rounds after which a change whose median saves nothing is dropped.
 const HOPELESS_ROUNDS: usize = 4;
 /// Rounds after which the half that saves least is dropped, where there is no time for more rounds of all, and in the
-/// second screening
-/// (successive halving).
+/// second screening (successive halving).
 const HALVINGS: [usize; 2] = [2, 4];
 /// Rounds that all candidates get where there is time.
 const ROUNDS: f64 = 8.0;

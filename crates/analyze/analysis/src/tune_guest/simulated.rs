@@ -229,8 +229,7 @@ fn masked(on: &[usize]) -> f64 {
 }
 
 /// So many tunings on each recording, of changes without any effect beside those that have one. A tuning begins at a
-/// random boot of the
-/// recording, and goes on with those that followed it.
+/// random boot of the recording, and goes on with those that followed it.
 fn replay(runs: u64) {
     let (mut duds, mut kept_ones, mut better, mut have_gain, mut unmasked) = (0, 0, 0, 0, 0);
     let recorded = recorded();

@@ -109,8 +109,7 @@ fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut InterimRes
 }
 
 /// When the last round of a phase may begin at the latest, s: after this part of the time, and so that there is time to
-/// confirm `set` and
-/// one more.
+/// confirm `set` and one more.
 fn until_s(measured: &Measured<'_>, part: f64, set: &[usize]) -> f64 {
     let budget_s = f64::from(measured.spec.budget_s);
     let configurations = if set.is_empty() { 2 } else { set.len() + 3 };

@@ -76,8 +76,7 @@ impl Follow<'_> {
     }
 
     /// The request's push: the first since its pop at the address that no other has from pop to push; by its offset where
-    /// that is not
-    /// known.
+    /// that is not known.
     fn pushed(&self, part: &GuestRequest, popped: Option<(u64, Passing)>) -> Found<Passing> {
         let Some((at, Some(address))) = popped.map(|(at, pop)| (at, pop.mark.address)) else {
             return self.identified(Checkpoint::QemuPush, part, |p| {
@@ -311,8 +310,7 @@ impl Follow<'_> {
 
 impl Follow<'_> {
     /// The checkpoints of a request that QEMU popped when it was issued, and pushed when it was complete. Where and how
-    /// long it is becomes
-    /// known with its submission.
+    /// long it is becomes known with its submission.
     pub fn host_path(&self, part: &mut GuestRequest) -> Result<RequestPath, Reason> {
         let mut path = RequestPath::new();
         let (popped, pushed) = (part.issue, part.complete);
@@ -351,8 +349,7 @@ impl Follow<'_> {
     }
 
     /// The submission of a request: its own, or that of the neighbours with which it was merged. Of one that QEMU accounts
-    /// for, the next
-    /// by the same thread, rather one of as many bytes.
+    /// for, the next by the same thread, rather one of as many bytes.
     fn submitted(&self, part: &GuestRequest, pop: &Passing) -> Option<(u64, Passing)> {
         let submits = || {
             self.host

@@ -15,8 +15,8 @@ pub(crate) struct ScsiRequest {
 
 impl ScsiRequest {
     /// Reads QEMU's `SCSIRequest` from its byte 40 on, 64 bytes: `hba_private`, `residual` and the command, which is 16
-    /// bytes of CDB, its
-    /// length, the bytes to transfer (`xfer`) and the block (`lba`). Since 10.1 they lie 8 bytes further on, behind the
+    /// bytes of CDB, its length, the bytes to transfer (`xfer`) and the block (`lba`). Since 10.1 they lie 8 bytes
+    /// further on, behind the
     /// request's LUN
     /// and two statuses, which are -1 as long as nothing is done.
     pub fn read(bytes: &[u8]) -> Option<ScsiRequest> {

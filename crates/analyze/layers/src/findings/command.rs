@@ -21,8 +21,7 @@ use vmtax_findings::{
 use vmtax_model::{DeviceClass, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, Warning};
 
 /// The findings of a command's traced runs on a host, each given with its folder; one whose traces cannot be read counts
-/// as missing,
-/// with the reason in a warning.
+/// as missing, with the reason in a warning.
 pub fn command<'a>(
     plan: &Plan,
     host: &HostFacts,

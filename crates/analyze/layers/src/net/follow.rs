@@ -1,7 +1,6 @@
 //! Finds the checkpoints of one round trip in what both sides saw meanwhile. A packet is known within a kernel by the kernel's
 //! address for it. Across the border its payload tells where QEMU's functions show that (`by_key`), else its length and,
-//! as there is
-//! one round trip at a time, its order (`by_order`).
+//! as there is one round trip at a time, its order (`by_order`).
 
 use super::{Frames, SENDS};
 use crate::events::moment_at;
@@ -379,8 +378,7 @@ impl Follow<'_> {
     }
 
     /// The write of the request by whoever took it from the queue, QEMU or passt: when and by which thread. passt passes
-    /// on what QEMU
-    /// writes to it.
+    /// on what QEMU writes to it.
     fn write(&self, path: &mut RequestPath, early: u64, received: u64) -> Option<(u64, i32)> {
         if self.shares_passt() {
             return path.thread(C::NetStreamWrite);

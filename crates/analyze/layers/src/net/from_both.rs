@@ -1,6 +1,5 @@
 //! Follows a packet of which guest and host tell: one that the guest sends, from its stack to QEMU's backend; one that it
-//! receives, from
-//! there to its stack.
+//! receives, from there to its stack.
 
 use super::follow::{filled, in_softirq, interrupted, woken_by_kick};
 use super::{batched, doorbells};
@@ -99,8 +98,7 @@ impl FromBoth<'_> {
     }
 
     /// The system call by which QEMU's backend writes what the packet carries to a socket: before it returns the packet to
-    /// the ring. Others
-    /// carry nothing, or the backend keeps what they carry.
+    /// the ring. Others carry nothing, or the backend keeps what they carry.
     fn written(&self, path: &mut RequestPath, taken: Moment) {
         let Moment { at, tid, .. } = taken;
         let own = |checkpoint: C| self.next_passing(checkpoint, at, tid);
@@ -125,8 +123,7 @@ impl FromBoth<'_> {
     }
 
     /// When QEMU gave a packet of the transmit queue back: the next time that it fills a used ring without a packet that
-    /// it received in
-    /// between, as an answer of the backend itself.
+    /// it received in between, as an answer of the backend itself.
     fn returned(&self, taken: u64, tid: i32) -> Option<u64> {
         let mut since = taken;
         loop {

@@ -247,8 +247,7 @@ pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Bat
 }
 
 /// Packets that the host's stack has handed to the tap and nobody has read, by the kernel's address for each. `complete`
-/// is not valid
-/// yet.
+/// is not valid yet.
 #[derive(Debug, Default)]
 pub(crate) struct OnTap {
     unread: HashMap<u64, GuestRequest>,

@@ -83,8 +83,7 @@ impl Follow<'_> {
     }
 
     /// The first packet with a key that QEMU passes on: when, and by which thread. TCP may send it again: as no layer
-    /// overtakes, it is the
-    /// first that arrives.
+    /// overtakes, it is the first that arrives.
     fn first(&self, at: C, key: u64, from: u64, to: u64) -> Option<(u64, i32)> {
         let mut all = self.host.passed.within(at, from, to);
         let (at, passing) = all.find(|(_, p)| p.mark.round_trip == Some(key))?;

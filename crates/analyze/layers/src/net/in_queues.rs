@@ -1,6 +1,5 @@
 //! The packets of a guest's network card whose kernel traces. A virtqueue keeps their order: the n-th that one side hands
-//! over is the n-th
-//! that the other takes.
+//! over is the n-th that the other takes.
 
 use super::LINK;
 use crate::disk::GuestRequest;
@@ -147,8 +146,7 @@ fn handed(kind: RequestKind, bytes: u64, issue: Moment, inserted: Option<u64>) -
 
 impl InQueues {
     /// Ticks: by how much the clocks may differ, how far an event may be that shows that they do not agree, and how long a
-    /// packet may
-    /// be on its way.
+    /// packet may be on its way.
     pub fn new(bound: u64, slack: u64, in_flight: u64, guest_alone: bool) -> InQueues {
         InQueues {
             sight: Sight {

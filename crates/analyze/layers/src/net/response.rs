@@ -118,8 +118,7 @@ impl Follow<'_> {
     }
 
     /// The one of these that QEMU passed on at this moment. The receive queue keeps the order: so its neighbours are those
-    /// that QEMU
-    /// passed on right before and after, and whom the stack woke for them is the client of one of them.
+    /// that QEMU passed on right before and after, and whom the stack woke for them is the client of one of them.
     fn in_its_place(&self, all: &[Received], answered: u64, end: u64) -> Option<Received> {
         let client = |key: Option<u64>| {
             key.map(thread_of_round_trip)

@@ -98,8 +98,7 @@ fn reason(why: NotShared) -> &'static str {
 }
 
 /// The guest's disks by the number of QEMU's device that each is: by the address of its doorbell; where QEMU does not tell
-/// that, or several
-/// disks have one controller, by its requests.
+/// that, or several disks have one controller, by its requests.
 fn same_disks(
     shared: &SharedRequests<'_>,
     map: &ClockMap,

@@ -170,8 +170,7 @@ fn known<'a>(
 }
 
 /// QEMU's devices with requests, and whether their requests are those that QEMU accounts for, in place of those of
-/// virtqueues. Virtio's disks
-/// have both, of which the former are not theirs alone.
+/// virtqueues. Virtio's disks have both, of which the former are not theirs alone.
 fn devices(host: &Trace, trace: &VmTrace) -> Result<BTreeMap<String, bool>, LayersError> {
     let mut devices: BTreeMap<String, bool> = BTreeMap::new();
     each(host, |readers, event| {

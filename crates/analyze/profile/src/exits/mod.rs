@@ -221,8 +221,8 @@ pub struct NamedExits {
     pub register: String,
     /// Number of exits.
     pub count: u64,
-    /// Of those, handed to user space.
-    pub user: u64,
+    /// Of those, handed to user space; `None` where the trace does not say.
+    pub user: Option<u64>,
     /// Of all, those whose time is known.
     pub timed: u64,
     /// Their time, ns.
@@ -247,7 +247,7 @@ pub fn named(counts: &ExitCounts, devices: &Devices) -> Vec<NamedExits> {
             device,
             register: register.map_or("", Register::label).to_owned(),
             count: row.count,
-            user: row.user,
+            user: (!traced.user_unknown).then_some(row.user),
             timed: row.timed,
             total_ns: row.ticks as f64 * 1000.0 / traced.mhz,
         }

@@ -1,6 +1,5 @@
 //! Known costs that the configuration of a VM shows: accelerator, limits, disks, network. Nothing was measured: a rule
-//! says what the text
-//! has, its source what that cost others.
+//! says what the text has, its source what that cost others.
 
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};

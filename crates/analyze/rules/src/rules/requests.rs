@@ -41,8 +41,7 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
 };
 
 /// The factor by which tracing makes requests longer, and that in words. Rounds with and without it differ by other load,
-/// too: it is
-/// blamed by its calibration alone, and without one by an interval.
+/// too: it is blamed by its calibration alone, and without one by an interval.
 fn tracing_overhead(column: &LayerColumn) -> Option<(f64, String)> {
     const USE: &str = "take fractions from the rows, times from the untraced control";
     let traced = column.traced.mean_ns;

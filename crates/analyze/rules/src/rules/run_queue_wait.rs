@@ -8,8 +8,7 @@ use vmtax_model::number::percent;
 use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, cpu_list, shell_path};
 
 /// ": the VM's own threads compete for host CPU 1 (of their time: VM 98 %, other tasks 1 %)", the causes behind a
-/// statement of the wait; where the
-/// figures do not separate them, as a list.
+/// statement of the wait; where the figures do not separate them, as a list.
 pub fn why_run_queue_wait(contention: Option<&CpuContention>) -> String {
     let Some(contention) = contention else {
         return ". Possible causes: the VM's own threads share too few host CPUs, other load on them, or a CPU quota"

@@ -166,8 +166,7 @@ pub(super) fn waiting(per_s: f64, ns: f64) -> f64 {
 }
 
 /// Mean time of the requests that is the host's device's at most, ns, where that and the requests are slow. Requests that
-/// the host's
-/// page cache answers do not wait for the device, however slow it is for others.
+/// the host's page cache answers do not wait for the device, however slow it is for others.
 fn slow_device(disk: &DiskRates) -> Option<f64> {
     let ns = disk.device.as_ref()?.mean_ns?.min(disk.io?.blkavg_ns?);
     (ns >= SLOW_DEVICE_NS).then_some(ns)

@@ -42,8 +42,7 @@ const OF_PASST: &[Checkpoint] = &[
 ];
 
 /// The checkpoints that a packet does not pass, in parts: where QEMU itself reads and writes the tap or the sockets, where
-/// it passes
-/// packets to passt, where passt takes them from the guest's queues, and where vhost-net does.
+/// it passes packets to passt, where passt takes them from the guest's queues, and where vhost-net does.
 pub(super) const NOT_PASSED: [&[&[Checkpoint]]; 4] = {
     use Checkpoint::*;
     [

@@ -104,8 +104,8 @@ impl Guest {
     const MAX_QEMU_ARGS: u32 = 256;
 
     /// Beginnings of settings that are one property of many: `cpu-flag.x2apic=off` of QEMU's `-cpu`, `accel.tb-size=512`
-    /// of `-accel`,
-    /// `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd` with `hugetlb=on`),
+    /// of `-accel`, `memory-backend.prealloc=on` of the guest's memory (a `memory-backend-ram`; a `memory-backend-memfd`
+    /// with `hugetlb=on`),
     /// [`Setting::BLOCK_QUEUE`].
     pub const PROPERTIES: [&str; 4] = [
         "cpu-flag.",

@@ -25,8 +25,7 @@ pub struct Variant {
 
 impl Variant {
     /// Where the guest finds the measured disk, as its setting `bus`; the first without it. `ide` is the controller that
-    /// the machine
-    /// type has itself: of `pc` PIIX3, of `q35` ICH9 (AHCI).
+    /// the machine type has itself: of `pc` PIIX3, of `q35` ICH9 (AHCI).
     pub const BUSES: [&str; 5] = ["virtio-blk", "virtio-scsi", "sata", "ide", "nvme"];
     /// The image of the measured disk, as its setting `format`; the first without it.
     pub const FORMATS: [&str; 2] = ["raw", "qcow2"];

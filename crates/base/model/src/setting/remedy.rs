@@ -126,8 +126,7 @@ impl Remedy {
 
 impl Remedy<&str> {
     /// A remedy of its own, with each word of `values` replaced by the text beside it, then `NAME`, `VALUE`, `FILE` and
-    /// `LINE` by its
-    /// own setting, value, file to read back and line. `VM` in the action is a word, not a name.
+    /// `LINE` by its own setting, value, file to read back and line. `VM` in the action is a word, not a name.
     pub fn filled(&self, values: &[(&str, String)]) -> Remedy {
         let fill = |text: &str| filled(text, &|_| true, values);
         let (setting, value) = (fill(self.setting), fill(self.value));

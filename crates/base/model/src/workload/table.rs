@@ -4,8 +4,7 @@
 /// Gives the table to a macro.
 ///
 /// A metric: its name, unit, direction, label in tables, the operation whose latencies stand behind it, if one does, and
-/// its name in
-/// earlier versions, if it had another.
+/// its name in earlier versions, if it had another.
 /// `published`: how the published sysbench report that the five tests come from runs this workload, option by option;
 /// where it leaves a time out, sysbench 1.0's default.
 #[macro_export]

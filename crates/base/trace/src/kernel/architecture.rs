@@ -41,11 +41,14 @@ const EVENTS: &[(&str, &str)] = &[
     ("kvm_ppc_", POWERPC),
     ("kvm_book3s_", POWERPC),
     ("kvm_booke", POWERPC),
-    ("kvm_iocsr", LOONGARCH),
     ("kvm_vpid_change", LOONGARCH),
     ("kvm_asid_change", MIPS),
     ("kvm_guestid_change", MIPS),
     ("kvm_hwr", MIPS),
+];
+
+/// Whole names of events: x86's own `kvm_enter_smm` begins as one of them.
+const EVENT_NAMES: &[(&str, &str)] = &[
     ("kvm_enter", LOONGARCH_OR_MIPS),
     ("kvm_reenter", LOONGARCH_OR_MIPS),
 ];
@@ -67,6 +70,13 @@ const EXIT_TEXTS: &[(&str, &str)] = &[
 
 /// Returns the architecture of a trace's KVM if it is not x86-64.
 pub fn foreign_kvm(formats: &Formats) -> Option<&'static str> {
+    // x86's own exit is surer than the events beside it: some are common to all architectures since one kernel or the next.
+    let exit = formats
+        .event("kvm", "kvm_exit")
+        .and_then(|id| formats.get(id));
+    if exit.is_some_and(|exit| exit.field("exit_reason").is_some()) {
+        return None;
+    }
     formats.iter().find_map(|(_, format)| of_format(format))
 }
 
@@ -100,8 +110,12 @@ pub(crate) fn foreign_kvm_line(event: &str, arguments: &str) -> Option<&'static 
 }
 
 fn of_event(event: &str) -> Option<&'static str> {
-    let found = EVENTS.iter().find(|(begin, _)| event.starts_with(begin));
-    found.map(|(_, name)| *name)
+    let begins = |(begin, _): &&(&str, &str)| event.starts_with(begin);
+    let is_whole = |(name, _): &&(&str, &str)| *name == event;
+    let found = EVENTS.iter().find(begins);
+    found
+        .or_else(|| EVENT_NAMES.iter().find(is_whole))
+        .map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -164,6 +178,17 @@ mod tests {
             ),
             ("kvm_entry", "vcpu 0, rip 0x1", None),
             ("kvm_hv_timer_state", "vcpu_id 0 hv_timer 1", None),
+            (
+                "kvm_enter_smm",
+                "vcpu 0: entering SMM, smbase 0x30000",
+                None,
+            ),
+            ("kvm_iocsr", "iocsr read len 4 gpa 0x1 val 0x0", None),
+            (
+                "kvm_enter",
+                "PC: 0x9000000000221f60",
+                Some(LOONGARCH_OR_MIPS),
+            ),
         ];
         for (event, arguments, expected) in lines {
             assert_eq!(

@@ -134,7 +134,7 @@ fn adopt() {
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Kills all descendants of this process except `stay` and their descendants; returns how many.
+/// Kills all descendants of this process except `stay` and their descendants, so that none disturbs the next trial; returns how many.
 fn kill_all_but(stay: &[i32]) -> u32 {
     let (mut ended, until) = (BTreeSet::new(), Instant::now() + KILL_TIMEOUT);
     loop {

@@ -96,7 +96,8 @@ const NAME: &str = "vmtax-apt-";
 /// `APT::Sandbox::User`, as distributions have it.
 const USER: &str = "_apt";
 
-/// A folder that apt's user can pass, and nobody but root can list.
+/// A folder that apt's user can pass, and nobody but root can list: apt's methods run as a user of apt's own, to whom root's cache is
+/// closed.
 #[derive(Debug)]
 pub(super) struct SandboxFolder {
     folder: TempDir,

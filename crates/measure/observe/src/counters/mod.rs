@@ -205,8 +205,7 @@ pub fn cpu_use(pid: i32) -> Option<CpuUse> {
 }
 
 /// Time that each CPU ran tasks or interrupts, of `/proc/stat`: `cpuN user nice system idle iowait irq softirq steal guest
-/// …`, where
-/// `user` includes `guest`.
+/// …`, where `user` includes `guest`.
 fn busy_ms(stat: &str, ticks_per_s: u64) -> BTreeMap<usize, u64> {
     let cpu_busy_ms = |line: &str| {
         let (cpu, times) = line.strip_prefix("cpu")?.split_once(' ')?;

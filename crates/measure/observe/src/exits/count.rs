@@ -215,6 +215,8 @@ struct Losses {
     by_cpu: BTreeMap<u32, u64>,
     /// The last loss of which the CPU is not known.
     anywhere: u64,
+    /// True for a trace that lost events somewhere.
+    expected: bool,
 }
 
 impl Losses {
@@ -227,8 +229,12 @@ impl Losses {
         }
     }
 
-    /// Returns true if events of these CPUs may be missing behind an event.
+    /// Returns true if events of these CPUs may be missing behind an event. That a CPU lost some is told when it goes on, which may
+    /// be behind what a thread does on another meanwhile: so no exit of a trace with losses spans two CPUs.
     fn since(&self, number: u64, cpus: [Option<u32>; 2]) -> bool {
+        if self.expected && cpus[0] != cpus[1] {
+            return true;
+        }
         let of_cpu = |cpu: Option<u32>| self.by_cpu.get(&cpu?).copied();
         let last = cpus.into_iter().filter_map(of_cpu).max().unwrap_or(0);
         last.max(self.anywhere) >= number
@@ -253,6 +259,11 @@ pub(super) struct Counts {
 impl Counts {
     /// Lines are numbered from here, beyond all vectors.
     pub const LINES: u32 = 1 << 16;
+
+    /// Says that the trace lost events somewhere.
+    pub fn expect_losses(&mut self) {
+        self.losses.expected = true;
+    }
 
     /// Takes the next event of a thread; events of one thread are in order.
     pub fn take(&mut self, event: &ThreadEvent) {

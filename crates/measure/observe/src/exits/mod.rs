@@ -192,6 +192,11 @@ impl ExitCounter {
         }
     }
 
+    /// Says before the first event that the trace lost some somewhere: an exit that ends on another CPU has no time then.
+    pub fn expect_losses(&mut self) {
+        self.counts.expect_losses();
+    }
+
     /// Takes a loss of events: of an exit that it may have cut the time is not known.
     pub fn lost(&mut self, lost: &vmtax_trace::Lost) {
         self.counts.take(&ThreadEvent::lost(lost));

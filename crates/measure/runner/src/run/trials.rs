@@ -153,8 +153,7 @@ impl Run<'_> {
     }
 
     /// Writes down a trial of the first slot that has no result; whether the machine still runs. Where it does not, the
-    /// trials after
-    /// `index` have none either.
+    /// trials after `index` have none either.
     fn note_error(
         &mut self,
         slots: &[Slot],
@@ -354,8 +353,7 @@ impl Run<'_> {
     }
 
     /// Moves the baseline's boot of this round to the front, if it is still to come: the command failed elsewhere, and
-    /// where it fails
-    /// on the baseline, too, the run ends. Boots are in random order otherwise.
+    /// where it fails on the baseline, too, the run ends. Boots are in random order otherwise.
     pub(super) fn advance_baseline(&self, boots: &mut [&[Slot]], round: u32) {
         let is_next = |boot: &&[Slot]| {
             boot.iter()
@@ -367,8 +365,7 @@ impl Run<'_> {
     }
 
     /// Returns true if the first failure of the plan's command on the baseline ends the run. A command that runs once, as
-    /// a shell on a
-    /// terminal does, has ended anyway; of a published result the claims say what counts.
+    /// a shell on a terminal does, has ended anyway; of a published result the claims say what counts.
     fn ends_at_failure(&self) -> bool {
         let counts_failures = self
             .plan

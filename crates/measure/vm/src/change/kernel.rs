@@ -120,8 +120,7 @@ pub(super) fn set_affinity(vm: &Vm, tid: i32, cpus: &str) -> Result<(), String> 
 }
 
 /// The host's CPUs on which a VM may run, as a list, and those of these threads that may not run on all of them: those
-/// that are online
-/// and in its cpuset, without those that are isolated (`isolcpus`).
+/// that are online and in its cpuset, without those that are isolated (`isolcpus`).
 pub(crate) fn pinned(pid: i32, threads: impl Iterator<Item = i32>) -> (String, Vec<PinnedThread>) {
     let cpus_in_file = |file: &str| {
         let text =

@@ -33,7 +33,7 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
             .map_or("a QEMU command line".to_owned(), |name| {
                 format!("QEMU command line of {name}")
             }),
-        is_kvm: Some(is_kvm(&arguments, program)),
+        is_kvm: is_kvm(&arguments, program),
         cpus: u32::try_from(arguments.vcpus()).unwrap_or(1).max(1),
         memory: arguments.memory_bytes(),
         wrappers: line.deciding_wrappers().map(str::to_owned).collect(),
@@ -48,17 +48,41 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
         .iter()
         .filter_map(|disk| configured_disk(&graph, disk))
         .collect();
-    found.nics = nics(&arguments);
+    found.nics = nics(&arguments, found.machine_type.as_deref().unwrap_or("pc"));
     Ok(found)
 }
 
-/// QEMU's own default is TCG, that of the program `kvm` KVM.
-fn is_kvm(arguments: &Arguments, program: &str) -> bool {
-    let has_kvm = |(option, value): (&str, &str)| {
-        ["accel", "machine", "M"].contains(&option) && value.contains("kvm")
+/// Returns true if KVM runs the guest, false if TCG does: QEMU's own default, unless the program is `kvm`.
+fn is_kvm(arguments: &Arguments, program: &str) -> Option<bool> {
+    let named = || {
+        let values = arguments.options().filter_map(|(option, value)| {
+            let is_machine = ["machine", "M"].contains(&option);
+            let properties = Properties::parse(value);
+            let named = match (option, is_machine) {
+                ("accel", _) => properties.first("accel"),
+                (_, true) => properties.get("accel"),
+                _ => None,
+            };
+            named.map(str::to_owned)
+        });
+        values.collect::<Vec<_>>()
     };
-    let given = arguments.is_kvm();
-    given.unwrap_or(["kvm", "qemu-kvm"].contains(&program) || arguments.options().any(has_kvm))
+    let has = |accelerator: &str| {
+        let words = named();
+        words
+            .iter()
+            .any(|one| one.split(':').any(|word| word == accelerator))
+    };
+    let is_enabled = arguments
+        .options()
+        .any(|(option, _)| option == "enable-kvm");
+    match () {
+        () if is_enabled || has("kvm") => Some(true),
+        () if has("tcg") => Some(false),
+        // Another one of the host's, as of macOS or Xen.
+        () if !named().is_empty() => None,
+        () => Some(["kvm", "qemu-kvm"].contains(&program)),
+    }
 }
 
 /// Reads the machine, its timers and interrupt controllers, its memory and what makes QEMU log or count.
@@ -216,8 +240,13 @@ fn configured_disk(graph: &BlockGraph, disk: &GuestDisk) -> Option<ConfiguredDis
     })
 }
 
-/// The network cards, with the one that QEMU has by itself.
-fn nics(arguments: &Arguments) -> Vec<ConfiguredNic> {
+/// The network cards, with the one that a machine of this type has by itself.
+fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
+    let own = match machine {
+        "none" | "microvm" => "",
+        machine if machine.contains("q35") => "e1000e",
+        _ => "e1000",
+    };
     let backend = |id: &str| {
         arguments
             .properties("netdev")
@@ -238,7 +267,7 @@ fn nics(arguments: &Arguments) -> Vec<ConfiguredNic> {
         Some(with_backend(name, model, &backend(id).unwrap_or_default()))
     });
     let short = arguments.properties("nic").filter_map(|nic| {
-        let model = nic.get("model").unwrap_or("e1000");
+        let model = nic.get("model").unwrap_or(own);
         let model = if model.starts_with("virtio") {
             "virtio"
         } else {
@@ -250,13 +279,13 @@ fn nics(arguments: &Arguments) -> Vec<ConfiguredNic> {
     let all: Vec<_> = devices.chain(short).collect();
     let options = || arguments.options().map(|(option, _)| option);
     let has_none = options().any(|option| ["nodefaults", "net", "netdev", "nic"].contains(&option));
-    if !all.is_empty() || has_none {
+    if !all.is_empty() || has_none || own.is_empty() {
         return all;
     }
     // QEMU's own where the command line has none.
     vec![ConfiguredNic {
         name: "QEMU's default".to_owned(),
-        model: "e1000".to_owned(),
+        model: own.to_owned(),
         backend: "user".to_owned(),
         ..ConfiguredNic::default()
     }]
@@ -347,6 +376,29 @@ mod tests {
         );
         assert!(disk.has_iothread && disk.limits["group"] == "g");
         assert_eq!((found.nics.len(), found.nics[0].has_vhost), (1, Some(true)));
+    }
+
+    #[test]
+    fn accelerators_and_cards_that_nobody_names_are_those_of_qemu() {
+        let of_line = |line: &str| {
+            let found = read_line(line);
+            let cards = found.nics.into_iter().map(|nic| nic.model);
+            (found.is_kvm, cards.collect::<Vec<_>>().join(","))
+        };
+        let card = |name: &str| name.to_owned();
+        assert_eq!(
+            of_line("qemu-system-x86_64 -m 1G"),
+            (Some(false), card("e1000"))
+        );
+        assert_eq!(of_line("qemu-kvm -M q35"), (Some(true), card("e1000e")));
+        assert_eq!(
+            of_line("qemu-system-x86_64 -accel hvf -M microvm"),
+            (None, card(""))
+        );
+        assert_eq!(
+            of_line("qemu-system-x86_64 -M pc,accel=kvm:tcg -nic none"),
+            (Some(true), card(""))
+        );
     }
 
     #[test]

@@ -206,7 +206,12 @@ fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<Configu
 fn nic(node: Node<'_, '_>) -> ConfiguredNic {
     let attribute =
         |element: &str, name: &str| child(node, element).and_then(|one| one.attribute(name));
-    let model = attribute("model", "type").unwrap_or("rtl8139");
+    // A card that is passed through is the host's own.
+    let default = match node.attribute("type") {
+        Some("hostdev") => "",
+        _ => "rtl8139",
+    };
+    let model = attribute("model", "type").unwrap_or(default);
     let backend = match attribute("backend", "type") {
         Some("passt") => "passt",
         _ => node.attribute("type").unwrap_or_default(),
@@ -271,6 +276,7 @@ mod tests {
               <interface type='bridge'><model type='e1000'/><bandwidth><inbound average='100'/></bandwidth></interface>
               <interface type='network'><model type='virtio'/><driver name='qemu'/></interface>
               <interface type='user'><backend type='passt'/></interface>
+              <interface type='hostdev'/>
               <input type='tablet' bus='usb'/><filesystem accessmode='mapped'><target dir='t'/></filesystem></devices></domain>";
         let found = read(xml).unwrap();
         assert_eq!(
@@ -313,6 +319,7 @@ mod tests {
             ("e1000", Some(false))
         );
         assert_eq!(found.nics[2].backend, "passt");
+        assert_eq!(found.nics[3].model, "");
         assert!(found.has_usb_tablet);
         assert_eq!(
             found.shares_9p,

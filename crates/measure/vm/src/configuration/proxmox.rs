@@ -16,8 +16,21 @@ const USUAL: [&str; 8] = [
     "cores", "memory", "ostype", "scsihw", "sockets", "boot", "bios", "net0",
 ];
 /// Models of a network card: the key has the MAC address.
-const CARDS: [&str; 8] = [
-    "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "ne2k_pci", "pcnet", "i82551",
+const CARDS: [&str; 14] = [
+    "virtio",
+    "e1000",
+    "e1000-82540em",
+    "e1000-82544gc",
+    "e1000-82545em",
+    "e1000e",
+    "rtl8139",
+    "vmxnet3",
+    "ne2k_isa",
+    "ne2k_pci",
+    "pcnet",
+    "i82551",
+    "i82557b",
+    "i82559er",
 ];
 
 /// The lines `KEY: VALUE` of the VM itself: its snapshots come behind it.

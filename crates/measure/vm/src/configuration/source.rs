@@ -5,8 +5,7 @@ use crate::twin::command_line::{Line, last_start};
 use vmtax_model::VmConfiguration;
 
 /// Reads a QEMU command line, also in a shell's script, `qm showcmd`'s output or libvirt's log, a domain of libvirt, or a
-/// VM's file of
-/// Proxmox; `None` for any other text.
+/// VM's file of Proxmox; `None` for any other text.
 ///
 /// # Errors
 /// [`ConfigurationError`] where the text is of a VM but has a fault.

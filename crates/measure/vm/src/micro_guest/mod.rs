@@ -3,8 +3,8 @@
 //! QEMU starts it as firmware ([`rom`], [`qemu`]). It goes straight to 64-bit user mode, where its code runs natively
 //! under every KVM, also one that emulates kernel mode, and takes its orders through a [`Mailbox`] in its RAM, which is
 //! a file that the host maps too. It has drivers of its own for virtio-blk, polled or interrupt driven, and virtio-net,
-//! and stamps each
-//! request; it measures the cost of each kind of exit, and of antipatterns of guest kernels beside their fixes; it answers
+//! and stamps each request; it measures the cost of each kind of exit, and of antipatterns of guest kernels beside their
+//! fixes; it answers
 //! the host's clock.
 
 mod guest;

@@ -1,6 +1,5 @@
 //! Orders to the micro-guest, as the words of its mailbox; the states that it reports, why an order failed, and errors of
-//! those who give
-//! orders.
+//! those who give orders.
 
 use crate::micro_guest::layout::{
     KEY, MAX_BLOCK, MAX_COUNT, MAX_FRAME, RAM_BYTES, SECTOR, command, completion, words,
@@ -14,8 +13,7 @@ const EXIT_TIMEOUT: u64 = 1 << 36;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Answer the host's stamps, until one is [`u64::MAX`]: as soon as [`crate::micro_guest::layout::words::HOST_STAMP`]
-    /// has changed,
-    /// the guest writes its own time stamp counter to [`crate::micro_guest::layout::words::GUEST_STAMP`].
+    /// has changed, the guest writes its own time stamp counter to [`crate::micro_guest::layout::words::GUEST_STAMP`].
     Ping,
     /// Requests to the disk.
     Run(Run),

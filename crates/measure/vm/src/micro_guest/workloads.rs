@@ -1,6 +1,5 @@
 //! The micro-guest as a machine, with its workloads: `disk` and `net-rr` by its own drivers, `exits`, and `antipatterns`,
-//! what guest kernels
-//! do at a cost, and the fixes.
+//! what guest kernels do at a cost, and the fixes.
 
 use super::guest::MicroGuest;
 use super::layout::{self, KEY, NET_HEADER};
@@ -181,8 +180,7 @@ fn count_of(named: u64) -> u64 {
 }
 
 /// The request of a round trip, a UDP datagram in an Ethernet frame: `size` bytes of payload to `echo`, behind the card's
-/// header; its
-/// key is that of number 0.
+/// header; its key is that of number 0.
 fn request(echo: SocketAddrV4, size: u16) -> Vec<u8> {
     let mut frame = vec![0; NET_HEADER];
     frame.extend(mac_bytes(HOST_MAC));

@@ -13,8 +13,7 @@ use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 use vmtax_workload::bulk_address;
 
 /// The server's interface: the tap, its end of the veth pair, or the loopback device. Tracepoints name interfaces alone
-/// and not their
-/// namespace, so another vmtax on this host must not have one of this name.
+/// and not their namespace, so another vmtax on this host must not have one of this name.
 pub(super) fn outside() -> String {
     own_name('o')
 }

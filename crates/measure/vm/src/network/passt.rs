@@ -87,8 +87,7 @@ impl VhostUser {
     }
 
     /// Starts passt once this VMM has connected, which then waits for passt to answer. Any user may connect to an abstract
-    /// name: others
-    /// are turned away. `None` where the VMM ended instead.
+    /// name: others are turned away. `None` where the VMM ended instead.
     pub fn connect(
         self,
         setup: &Setup<'_>,

@@ -1,6 +1,5 @@
 //! The host CPU time of a guest, by vCPUs, VMM and servers; and that of the VMM's main thread during a batch of requests,
-//! which has no waits
-//! for a CPU, however busy the host is.
+//! which has no waits for a CPU, however busy the host is.
 
 use procfs::process::{Process, Stat, Task};
 use vmtax_model::{BatchEdge, CpuSeconds};

@@ -61,8 +61,7 @@ fn square_root(of: f64) -> f64 {
 fn no_divisor_to(root: f64, candidate: u64) -> bool {
     let prime: u64;
     // SAFETY: DIV faults on a divisor of 0 and on overflow; divisors start at 3, after the first addition, and the high
-    // half is 0. The block touches
-    // no memory and no stack.
+    // half is 0. The block touches no memory and no stack.
     unsafe {
         asm!(
             "jmp 6f",

@@ -377,6 +377,8 @@ fn run_one_by_one(
     Ok((start, now))
 }
 
+/// Runs requests with several in flight: each completion's place is filled again, and the kernel told, before the next is sampled. The
+/// time of a request runs from its submission to the sample of its completion.
 fn run_in_ring(
     work: &BlockWork,
     disk: &OpenDisk,

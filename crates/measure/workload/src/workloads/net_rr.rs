@@ -2,12 +2,12 @@
 //!
 //! Reference: netperf's UDP_RR and TCP_RR, request and response of one size, without its tolerance for lost packets; with
 //! `connect=each` TCP_CRR, of which a transaction is the connection, the request, the response and the end of the
-//! connection. Several
-//! connections are several netperfs at once, in a thread each. The first eight bytes of a request are its key, which no
+//! connection. Several connections are several netperfs at once, in a thread each. The first eight bytes of a request
+//! are its key, which no
 //! other has: the
 //! thread that sends it, and its number among those of the thread. So a late response to an earlier request is not taken
-//! for it, and
-//! who sees the packet knows whose it is. The figures are the median and 99th percentile of the round trip, and transactions per
+//! for it, and who sees the packet knows whose it is. The figures are the median and 99th percentile of the round trip,
+//! and transactions per
 //! second of all connections.
 
 use crate::descriptor::{Workload, Yield, options_of, workload};

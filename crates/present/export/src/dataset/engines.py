@@ -75,7 +75,7 @@ def spark(page, folders):
     from pyspark.sql import SparkSession
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.host": "127.0.0.1", "spark.log.level": "ERROR", "spark.sql.files.openCostInBytes": "131072",
-                # The data is small: most of the time went into compiling, in the JVM and to it.
+                # The data is small: most of the time went into compiling, in the JVM and to it. So rows are read, not column batches.
                 "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 # Not a task for each folder.

@@ -210,7 +210,7 @@ fn engines_give_the_same_answers_for_1000_hosts() {
     let Some(python) = python_with("duckdb") else {
         return;
     };
-    // In memory where there is room: each of the 3,300 files is written through to its disk.
+    // In memory where /dev/shm can be written: each of the 3,300 files is written through to its disk.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let folder = folder.unwrap();
     let began = Instant::now();

@@ -3,7 +3,6 @@
 use crate::Run;
 use crate::table::{Rows, text, words};
 use std::collections::BTreeMap;
-
 use vmtax_model::Variant;
 use vmtax_recording::Recording;
 

@@ -61,7 +61,6 @@ fn columns() -> Vec<(&'static str, Column)> {
 pub fn rows(recording: &Recording, run: &Run) -> Rows {
     let plan = &recording.plan;
     let mut rows = Rows::new(columns());
-
     // The probes are in the figures of observed trials, and those of the rounds after the plan's are observed, too.
     let plain = recording
         .trials

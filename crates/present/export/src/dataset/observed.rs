@@ -48,7 +48,6 @@ impl Observed {
             let access = exits.access;
             // Addresses have at most 52 bits; what is larger is no address.
             let address = access.map(|access| access.address);
-
             let of_exits = [
                 Cell::Maybe(exits.vcpu.map(u64::from)),
                 words(&exits.reason),
@@ -59,7 +58,7 @@ impl Observed {
                 words(&exits.device),
                 words(&exits.register),
                 Cell::Long(exits.count),
-                Cell::Long(exits.user),
+                Cell::Maybe(exits.user),
                 Cell::Long(exits.timed),
                 Cell::Float(exits.total_ns),
                 Cell::Float(rows.seconds),
@@ -121,7 +120,7 @@ fn exits() -> Vec<(&'static str, Column)> {
         text("device"),
         text("register"),
         ("count", Column::Long(vec![])),
-        ("user", Column::Long(vec![])),
+        ("user", Column::Maybe(vec![])),
         ("timed", Column::Long(vec![])),
         ("total_ns", Column::Float(vec![])),
         ("seconds", Column::Float(vec![])),

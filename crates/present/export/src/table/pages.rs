@@ -43,7 +43,6 @@ struct Header {
 /// reads it.
 pub fn check_footer(file: &File) -> Result<(), ParquetError> {
     let wrong = || ParquetError::General("the description at its end is damaged".to_owned());
-
     let end = file
         .metadata()
         .map_err(unread)?
@@ -319,8 +318,7 @@ impl Thrift<'_> {
 }
 
 /// The type of a field of a Parquet file's description, as parquet.thrift of <https://github.com/apache/parquet-format>
-/// has it: all that
-/// have a list somewhere below, and what lies beside these.
+/// has it: all that have a list somewhere below, and what lies beside these.
 enum Shape {
     Truth,
     Byte,

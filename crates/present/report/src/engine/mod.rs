@@ -24,7 +24,7 @@ pub const FORMATS: &[(&str, Renderer)] = &[
 ];
 
 /// Advice that a report shows.
-const MAX_ADVICE: usize = 5;
+pub(crate) const MAX_ADVICE: usize = 5;
 
 /// A report. The fields from `answer` on stand in the order in which every format shows them.
 #[derive(Default)]

@@ -22,7 +22,6 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a AntipatternFindings) -
             ..origin(recording)
         },
         answer: findings.machines.iter().filter_map(answer).joined(" "),
-
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],

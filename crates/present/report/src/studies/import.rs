@@ -5,7 +5,7 @@ use super::profile::exits::per_s;
 use super::{vm_exits, vm_layers};
 use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{count, nanoseconds};
-use crate::text::Joined;
+use crate::text::{Joined, only_if};
 use crate::view::{origin, vm};
 use vmtax_findings::{ImportFindings, VmLayers};
 use vmtax_model::{ImportedFile, JoinedClock, TraceSide};
@@ -96,11 +96,12 @@ fn of_disks<'a>(
     }
 }
 
-/// Returns a sentence, behind a space, on the events that files lost; those of the VM exits have their own.
+/// Returns sentences, behind a space, on the events that files lost; that of the VM exits says their number itself.
 fn lost(found: &ImportFindings) -> String {
     let all: u64 = found.facts.files.iter().map(|file| file.lost).sum();
     let of_exits = found.exits.as_ref().map_or(0, |exits| exits.exits.lost);
-    vm_exits::lost(all.saturating_sub(of_exits))
+    let remedy = only_if(all > 0, " Record again with larger buffers.");
+    vm_exits::lost(all.saturating_sub(of_exits)) + remedy
 }
 
 /// "imported from host.dat, guest.dat".

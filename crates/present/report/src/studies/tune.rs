@@ -272,7 +272,6 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
     }
     let action = |number: &usize| Some(spec.candidates.get(*number)?.change.action.as_str());
     let actions = plan.changed.iter().filter_map(action).joined("; ");
-
     let number = plan.changed.first().map_or(1, |first| first + 1);
     Some(match plan.phase {
         TunePhase::Screening => {

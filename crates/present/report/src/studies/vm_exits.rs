@@ -67,7 +67,7 @@ pub(super) fn lost(events: u64) -> String {
     match events {
         0 => String::new(),
         _ => format!(
-            " {} {} lost: the counts are too low, record with larger buffers.",
+            " {} {} lost: the counts are too low.",
             counted(events, "event"),
             were(events)
         ),

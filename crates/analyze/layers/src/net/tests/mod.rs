@@ -140,8 +140,7 @@ impl World {
     }
 
     /// Round trips of several clients at once, as QEMU batches them: one doorbell, one wake-up, one interrupt. Those in
-    /// `awake` do not sleep
-    /// when their response comes. Gives when each passed each checkpoint, and when all are over.
+    /// `awake` do not sleep when their response comes. Gives when each passed each checkpoint, and when all are over.
     fn batch(&mut self, begin: u64, clients: i32, awake: &[i32]) -> (Vec<BTreeMap<C, u64>>, u64) {
         let mut at = begin;
         let mut truth = vec![BTreeMap::new(); clients as usize];

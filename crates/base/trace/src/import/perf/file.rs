@@ -52,8 +52,7 @@ const RECORD_HEADER: u64 = 8;
 const MAX_EVENTS: u32 = 1 << 16;
 
 /// Bytes of a `perf_event_attr` in its versions (`PERF_ATTR_SIZE_VER0` to `VER7`); later ones are longer. Of another size
-/// the library
-/// takes what follows for something else.
+/// the library takes what follows for something else.
 const ATTR_SIZES: [u32; 8] = [64, 72, 80, 96, 104, 112, 120, 128];
 
 /// Bytes of a sample that are read here: all that its kinds of events have in common lies before.

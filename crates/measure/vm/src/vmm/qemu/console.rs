@@ -1,6 +1,5 @@
 //! Consoles of a guest, serial and virtio, that QEMU or virtlogd writes to a file, which can be read without taking them
-//! from anybody; and
-//! the failure of its kernel that their text has last. The guest writes it, so it may say anything.
+//! from anybody; and the failure of its kernel that their text has last. The guest writes it, so it may say anything.
 
 use super::arguments::{Arguments, Properties, path_of};
 use super::libvirt::running_domain_xml;

@@ -230,8 +230,7 @@ pub(crate) struct SharedSocket {
 impl SharedSocket {
     /// Connects. A socket that has a client accepts the connection but sends no greeting within `timeout`; one at which another
     /// waits already may not even accept it. A client counts that is connected from half of the time to its end: another
-    /// vmtax leaves
-    /// a socket that does not answer as soon as this one does.
+    /// vmtax leaves a socket that does not answer as soon as this one does.
     pub fn connect(&self, timeout: Duration) -> Result<Conversation, MachineError> {
         let half = timeout / 2;
         let clients = || clients(self.pid, &self.path).unwrap_or_default();

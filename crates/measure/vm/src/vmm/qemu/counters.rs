@@ -1,6 +1,5 @@
 //! Counters that QEMU's monitor has of its VM: requests of disks with their latency histograms, VM exits, the balloon, and
-//! whether the
-//! guest runs.
+//! whether the guest runs.
 
 use super::conversation::items;
 use super::disks::name_of;
@@ -80,8 +79,7 @@ pub(crate) fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answe
 }
 
 /// Returns the disks on virtio-blk with the number of their queues, where QEMU counts requests in flight (it does since
-/// 7.2). Not by
-/// `x-query-virtio-status`, which ends a QEMU 11.1.3 by a failed assertion.
+/// 7.2). Not by `x-query-virtio-status`, which ends a QEMU 11.1.3 by a failed assertion.
 pub(crate) fn queues(monitor: &Monitor) -> Vec<(String, u64)> {
     let Ok(stats) = monitor.execute("query-blockstats") else {
         return Vec::new();

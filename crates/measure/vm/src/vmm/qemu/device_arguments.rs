@@ -1,6 +1,5 @@
 //! Arguments of QEMU for devices: those that attach a disk, from a variant's settings, and dummy devices, to measure costs
-//! that grow
-//! with the number of devices.
+//! that grow with the number of devices.
 
 use super::arguments::{escaped, size};
 use super::conversation::items;
@@ -29,8 +28,7 @@ pub(crate) struct Disk<'a> {
     /// True if nobody may write to the disk.
     pub read_only: bool,
     /// The settings over the usual ones: `aio`, `cache`, `iothread=on`, `iothread.PROPERTY` of it, `throttling.LIMIT`,
-    /// `drive.KEY`, `format`, `bus`, and any
-    /// property of the device.
+    /// `drive.KEY`, `format`, `bus`, and any property of the device.
     pub set: &'a BTreeMap<String, String>,
 }
 

@@ -197,8 +197,7 @@ pub(super) fn device_path(qdev: &str) -> &str {
 }
 
 /// A disk's name: that of its device (of a SCSI disk `qdev` is its ID alone, of others a path that has it; libvirt's
-/// target where the
-/// name is one of libvirt's), else of its backend, else of its node.
+/// target where the name is one of libvirt's), else of its backend, else of its node.
 pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
     let named = qdev
         .as_str()
@@ -216,8 +215,7 @@ pub(super) fn name_of(qdev: &Value, device: &Value, node: &Value) -> String {
 }
 
 /// The file of an image that QEMU names, which has no plain name where it has options; the driver, as `null-co://`, where
-/// there is no
-/// file.
+/// there is no file.
 pub(super) fn host_file(name: &str) -> PathBuf {
     let graph = BlockGraph::of_name(name);
     let storage = graph.chains().find_map(|chain| chain.storage());

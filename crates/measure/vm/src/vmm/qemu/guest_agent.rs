@@ -1,6 +1,5 @@
 //! QEMU's guest agent, where it runs in the guest: the guest's own CPU times and disk statistics, and small files of its
-//! kernel. What it says
-//! is the guest's word.
+//! kernel. What it says is the guest's word.
 
 use super::arguments::{Arguments, path_of};
 use super::conversation::{Conversation, SharedSocket, connect_to, items};

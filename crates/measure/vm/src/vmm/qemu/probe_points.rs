@@ -68,12 +68,10 @@ const VIRTIO_BLK: &[ProbePoint] = &[
 ];
 
 /// The point at which QEMU's SCSI layer takes a request of virtio-scsi up, after all that waited in the ring were popped;
-/// the others are
-/// those of [`VIRTIO_BLK`].
+/// the others are those of [`VIRTIO_BLK`].
 ///
 /// A `SCSIRequest` has `dev` at 8, and `hba_private` at 40, at 48 since 10.1: of virtio-scsi a `VirtIOSCSIReq`, which
-/// begins with the
-/// `VirtQueueElement` and has `vq` at 64. `request` is what lies from there on, with the command.
+/// begins with the `VirtQueueElement` and has `vq` at 64. `request` is what lies from there on, with the command.
 const VIRTIO_SCSI: &[ProbePoint] = &[entry(
     "scsi",
     "scsi_req_enqueue",
@@ -82,8 +80,8 @@ const VIRTIO_SCSI: &[ProbePoint] = &[entry(
 )];
 
 /// The points at which a device model begins a request in its account, and ends it: those of disks on SATA, IDE, NVMe and
-/// SCSI controllers
-/// other than virtio-scsi, which take no request from a virtqueue. Between them it passes the submission of [`VIRTIO_BLK`].
+/// SCSI controllers other than virtio-scsi, which take no request from a virtqueue. Between them it passes the
+/// submission of [`VIRTIO_BLK`].
 ///
 /// The address of its `BlockAcctCookie` is the request's own. `BlockAcctStats` lies in a `BlockBackend`, 40 bytes behind
 /// `dev`, in 5.2 it was 48.
@@ -105,8 +103,8 @@ const ACCOUNTED: &str =
 /// The points that a packet passes.
 ///
 /// Of `VirtQueue`, `NetClientState` (`client`, one for each queue of a card) and `PCIDevice` only the addresses are read.
-/// `head` is what a packet begins with: the header of virtio-net where the
-/// backend has that, those of Ethernet, IPv4 and UDP or TCP, and eight bytes more. A guest's TCP payload is in a piece of
+/// `head` is what a packet begins with: the header of virtio-net where the backend has that, those of Ethernet, IPv4 and
+/// UDP or TCP, and eight bytes more. A guest's TCP payload is in a piece of
 /// its own: `piece`
 /// is the length of the first (`struct iovec`), `next` what the second begins with.
 pub const NETWORK_PROBE_POINTS: &[ProbePoint] = &[

@@ -1,6 +1,5 @@
 //! Settings that decide how fast a running VM is: QEMU's, from its monitor, and from its command line what no monitor
-//! tells; and those of
-//! the guest's kernel, by QEMU's guest agent. What that says is the guest's word.
+//! tells; and those of the guest's kernel, by QEMU's guest agent. What that says is the guest's word.
 
 use super::arguments::{Arguments, Properties, size};
 use super::block_graph::BlockGraph;

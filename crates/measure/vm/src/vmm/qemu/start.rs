@@ -30,8 +30,7 @@ const FIRST_WITH_STREAMS: QemuVersion = version(7, 2);
 /// The first QEMU with `-chardev socket,abstract=on`.
 const FIRST_WITH_ABSTRACT_SOCKETS: QemuVersion = version(5, 1);
 /// The first QEMU that was seen to run a guest with vhost-user without KVM: 5.2 and 7.2 crash when the guest sets up its
-/// card, those
-/// between were not tried.
+/// card, those between were not tried.
 const FIRST_WITH_VHOST_USER_IN_TCG: QemuVersion = version(10, 0);
 
 const fn version(major: u32, minor: u32) -> QemuVersion {

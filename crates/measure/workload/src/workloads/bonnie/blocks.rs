@@ -155,7 +155,8 @@ const AGAIN: u32 = 10;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4711;
 
-/// Reads `seeks` random blocks with [`SEEKERS`] threads, and writes one in [`AGAIN`] of them again.
+/// Reads `seeks` random blocks with [`SEEKERS`] threads, and writes one in [`AGAIN`] of them again. As in Bonnie++, the threads draw
+/// tickets from a pipe, and reading it is part of what is timed.
 pub(super) fn seek_randomly(file: &File, seeks: u32) -> Result<Done, WorkloadError> {
     let (tickets, mut source) = rustix::pipe::pipe()
         .map(|(r, w)| (r, StdFile::from(w)))

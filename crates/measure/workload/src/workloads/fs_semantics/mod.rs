@@ -155,6 +155,7 @@ impl Inside {
     }
 }
 
+/// Opens a file of the tree. The guest is not trusted: no link is followed out of the tree, and nothing but a regular file is opened.
 fn inside(folder: &Path, name: &str) -> io::Result<Inside> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     // The way to the run's own tree is the host's; below it, from `scratch` on, anything may be the guest's making.

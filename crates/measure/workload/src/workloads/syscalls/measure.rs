@@ -163,7 +163,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// budget.
 const OVERRUN_NS: u64 = 20_000_000_000;
 
-/// While it lives, blocking calls of this thread return EINTR once the time is up, again and again.
+/// A watch against hanging: while it lives, blocking calls of this thread return EINTR once the time is up, again and again.
 pub(super) struct Watch {
     timer: libc::timer_t,
     before: libc::sigaction,

@@ -1,4 +1,4 @@
-//! Processes made and ended.
+//! Processes made and ended, and operations of two: processes that answer each other through pipes, threads that wake each other.
 
 use super::measure::{Attempt, Bench, Lack, Sample, checked};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};

@@ -127,8 +127,7 @@ pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
 }
 
 /// The layer whose part of a request changed most from the first column to the second: "host kernel 85.0 µs → 12.0 µs, of
-/// a request's
-/// 240 µs → 160 µs (means, traced)"; `None` unless requests of two were followed.
+/// a request's 240 µs → 160 µs (means, traced)"; `None` unless requests of two were followed.
 pub fn moved(findings: &LayerFindings) -> Option<String> {
     let [before, after, ..] = view::columns(findings)[..] else {
         return None;
