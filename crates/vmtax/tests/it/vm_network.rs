@@ -167,9 +167,9 @@ fn a_user_mode_network_that_takes_cpu_time_is_found() {
         let place = Place::new();
         let mut running = guest(&place, &kernel, "", ("user", ""), None, script);
         let pid = qemu(&mut running);
-        // Until it has booted, in a second of an idle host, there is nothing.
-        std::thread::sleep(std::time::Duration::from_secs(5));
-        let words = format!("diagnose {pid} --json --duration 5 --output out");
+        // Until it has booted there is nothing.
+        std::thread::sleep(std::time::Duration::from_secs(8));
+        let words = format!("diagnose {pid} --json --duration 6 --output out");
         let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
         let causes = report["findings"]["causes"].to_string();
         assert_eq!(causes.contains("vm-slirp"), is_expected, "{causes}");
