@@ -339,3 +339,43 @@ fn no_condition_chains_let() {
     assert!(files > 500, "{files} files");
     assert_eq!(let_chains("fn a() { if let Some(b) = c && b {} }"), 1);
 }
+
+/// Crates of a study's end and of its begin: what shows findings, and what measures.
+const SHOWS: [&str; 2] = ["vmtax_report", "vmtax_export"];
+const MEASURES: [&str; 3] = ["vmtax_vm", "vmtax_runner", "vmtax_observe"];
+
+/// The breach of a study's direction in one of its files: options and plans name no page, a page names nothing that measures. What is
+/// measured next may be said meanwhile.
+fn breach(file: &str, text: &str) -> Option<String> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let named = |all: &[&'static str]| all.iter().copied().find(|name| code.contains(name));
+    let is_options = file.contains("options") || file.contains("candidates");
+    match (named(&SHOWS), named(&MEASURES)) {
+        (Some(shows), _) if is_options => Some(format!("{file} has options and names {shows}")),
+        (Some(shows), Some(measures)) if file != "decisions.rs" => {
+            Some(format!("{file} names {shows} and {measures}"))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn a_study_goes_from_its_options_to_its_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../studies/src");
+    let mut folders = vec![root.clone()];
+    let mut breaches = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().flatten().map(|e| e.path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(&root).unwrap().display().to_string();
+                breaches.extend(breach(&name, &fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{breaches:?}");
+    let page_in_options = breach("share/options.rs", "use vmtax_report::Report;");
+    let observer_in_page = breach("exec.rs", "use vmtax_report::Report; use vmtax_vm::Vm;");
+    assert!(page_in_options.is_some() && observer_in_page.is_some());
+}
