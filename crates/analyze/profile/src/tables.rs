@@ -208,7 +208,7 @@ mod tests {
             device: "serial".to_owned(),
             register: "data".to_owned(),
             count: 3,
-            user: 2,
+            user: Some(2),
             timed: 1,
             total_ns: 500.0,
         };
