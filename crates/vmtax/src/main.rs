@@ -1,11 +1,12 @@
 //! The `vmtax` program: reads the command line, calls the stages, prints, and says with its exit status how it went.
 
-// Standard error may go away, which ends no measurement: `command::note`.
+// Standard error may go away, which ends no measurement: `messages::note`.
 #![warn(clippy::print_stderr)]
 
 mod cli;
 mod command;
 mod fault;
+mod messages;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(fault) => {
             // It may quote a guest, or a stranger's recording.
-            command::note(&format!("Error: {fault}"));
+            messages::note(&format!("Error: {fault}"));
             fault.exit_code()
         }
     }

@@ -33,6 +33,7 @@ pub use top::top;
 
 use crate::cli::Cli;
 use crate::fault::Fault;
+use crate::messages::{note, tell};
 use clap::CommandFactory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{IsTerminal, Write};
@@ -41,7 +42,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
-use vmtax_report::{Style, printable};
+use vmtax_report::Style;
 use vmtax_vm::Interrupt;
 
 /// Returns the width and the color of text for standard output.
@@ -70,16 +71,6 @@ fn print(text: &str) -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
-}
-
-/// Prints a line on standard error, which may quote a guest or a stranger's recording. A reader that went away ends no measurement.
-pub fn note(line: &str) {
-    tell(&format!("{}\n", printable(line)));
-}
-
-/// Prints a page of the program's own on standard error, likewise.
-fn tell(page: &str) {
-    let _ = std::io::stderr().write_all(page.as_bytes());
 }
 
 fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Fault> {

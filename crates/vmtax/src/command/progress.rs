@@ -1,6 +1,6 @@
 //! Progress on standard error: a bar on a terminal, or a line for each trial.
 
-use super::note;
+use crate::messages::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use vmtax_model::Probes;

@@ -1,8 +1,8 @@
 //! OpenMetrics text in a file, or for requests to a port of the loopback address.
 
 use crate::cli::Exposition;
-use crate::command::note;
 use crate::fault::Fault;
+use crate::messages::note;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
