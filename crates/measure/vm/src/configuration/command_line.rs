@@ -284,7 +284,7 @@ fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
     }
     // QEMU's own where the command line has none.
     vec![ConfiguredNic {
-        name: "QEMU's default".to_owned(),
+        name: "QEMU's default card".to_owned(),
         model: own.to_owned(),
         backend: "user".to_owned(),
         ..ConfiguredNic::default()
