@@ -1,4 +1,4 @@
-//! What somebody pastes for a review: a VM's configuration, an output of fio or of `perf kvm stat report`.
+//! A text that somebody pastes for a review: a VM's configuration, an output of fio or of `perf kvm stat report`.
 
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);

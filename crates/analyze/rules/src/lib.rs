@@ -15,7 +15,7 @@ pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
 
-use rules::{asked, costs, is_about_hang, pasted, settings_to_check};
+use rules::{about_texts, costs, is_about_hang, settings_to_check};
 use vmtax_findings::Advice;
 use vmtax_model::{HostFacts, Warning};
 
@@ -51,14 +51,16 @@ pub fn settings(evidence: &Evidence<'_>) -> Vec<Advice> {
 
 /// Known costs that texts show which somebody pasted: what was measured first, by its share, then what a configuration has.
 pub fn review(evidence: &Evidence<'_>) -> Vec<Advice> {
-    let mut all: Vec<Advice> = pasted().flat_map(|rule| rule.advice(evidence)).collect();
+    let mut all: Vec<Advice> = about_texts(evidence)
+        .flat_map(|rule| rule.advice(evidence))
+        .collect();
     sort(&mut all);
     all
 }
 
 /// Number of the rules that [`review`] asks about this evidence.
 pub fn known_in_texts(evidence: &Evidence<'_>) -> usize {
-    asked(evidence)
+    about_texts(evidence).count()
 }
 
 /// The first five of [`evaluate`].

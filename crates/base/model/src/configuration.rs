@@ -135,7 +135,7 @@ impl ExitReportRow {
 pub struct FioJob {
     /// Name of the job.
     pub name: String,
-    /// Its options as far as the output repeats them: `rw`, `bs`, `iodepth`, `ioengine`, `direct`.
+    /// Options of the job, as far as the output repeats them: `rw`, `bs`, `iodepth`, `ioengine`, `direct`.
     pub options: BTreeMap<String, String>,
     /// Jobs of that name that ran at once.
     pub count: u32,

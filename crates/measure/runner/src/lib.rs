@@ -3,7 +3,6 @@
 
 mod observe;
 mod recorder;
-mod reported;
 mod requirements;
 mod run;
 mod shares;
@@ -11,8 +10,8 @@ pub mod tool_output;
 mod workspace;
 
 pub use recorder::Recorder;
-pub use reported::{exit_report, fio_jobs};
 pub use run::{CommandFailure, Ended};
+pub use tool_output::{exit_report, fio_jobs};
 
 use std::path::Path;
 use vmtax_guests::kernel::KernelError;

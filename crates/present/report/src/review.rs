@@ -12,7 +12,7 @@ pub struct Review {
     pub texts: Vec<String>,
     /// Number of known costs that were looked for.
     pub known: usize,
-    /// What was found, most important first.
+    /// Findings, most important first.
     pub advice: Vec<Advice>,
     /// Version of vmtax and the command that makes the review again.
     pub origin: Origin,

@@ -83,7 +83,7 @@ fn is_file(given: &str) -> bool {
     given == "-" || Path::new(given).exists()
 }
 
-/// What was read.
+/// Texts that were read, by their kinds.
 #[derive(Default)]
 struct Pasted {
     /// Each text, by what it is.

@@ -43,7 +43,8 @@ use crate::{Evidence, Rule};
 
 /// Returns all rules.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    costs().chain(settings_to_check()).chain(pasted())
+    let of_texts = PASTED.iter().flat_map(|(_, rules)| rules.iter());
+    costs().chain(settings_to_check()).chain(of_texts)
 }
 
 /// The rules whose finding is measured.
@@ -61,27 +62,27 @@ pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
     settings_to_check::SETTINGS.iter()
 }
 
-/// The rules about texts that somebody pasted.
-pub(crate) fn pasted() -> impl Iterator<Item = &'static Rule> {
-    let of_configuration = configured::CONFIGURED
-        .iter()
-        .chain(configured_guest::CONFIGURED_GUEST);
-    reported::FIO
-        .iter()
-        .chain(reported::EXITS)
-        .chain(of_configuration)
-}
+/// Returns true if there is a text of a kind.
+type HasText = fn(&Evidence<'_>) -> bool;
 
-/// Number of the rules about texts which this evidence has something for.
-pub(crate) fn asked(evidence: &Evidence<'_>) -> usize {
-    let count = |rules: &[Rule], is_there: bool| if is_there { rules.len() } else { 0 };
-    count(reported::FIO, !evidence.fio.is_empty())
-        + count(reported::EXITS, evidence.exit_report.is_some())
-        + count(configured::CONFIGURED, evidence.configuration.is_some())
-        + count(
-            configured_guest::CONFIGURED_GUEST,
-            evidence.configuration.is_some(),
-        )
+/// The rules about texts that somebody pasted, by the kind of text.
+const PASTED: [(HasText, &[Rule]); 4] = [
+    (|evidence| !evidence.fio.is_empty(), reported::FIO),
+    (|evidence| evidence.exit_report.is_some(), reported::EXITS),
+    (
+        |evidence| evidence.configuration.is_some(),
+        configured::CONFIGURED,
+    ),
+    (
+        |evidence| evidence.configuration.is_some(),
+        configured_guest::CONFIGURED_GUEST,
+    ),
+];
+
+/// The rules about the pasted texts that are there.
+pub(crate) fn about_texts(evidence: &Evidence<'_>) -> impl Iterator<Item = &'static Rule> {
+    let there = PASTED.iter().filter(|(has_text, _)| has_text(evidence));
+    there.flat_map(|(_, rules)| rules.iter())
 }
 
 /// The rules about VMs that do not run: what else is found there explains nothing.

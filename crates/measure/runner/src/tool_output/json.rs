@@ -3,6 +3,7 @@
 
 use super::text::Figures;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
 /// A text of nothing but beginnings must not take long.
@@ -59,21 +60,28 @@ struct Benchmark {
 }
 
 pub(crate) fn read(output: &str, figures: &mut Figures) {
-    let mut rest = output;
+    for document in documents::<Document>(output) {
+        document.add_to(figures);
+    }
+}
+
+/// The JSON documents of this form in an output; text between them is skipped.
+pub(crate) fn documents<T: DeserializeOwned>(output: &str) -> Vec<T> {
+    let (mut rest, mut all) = (output, Vec::new());
     for _ in 0..MAX_ATTEMPTS {
-        let Some(begin) = beginning(rest) else { return };
-        let mut documents =
-            serde_json::Deserializer::from_str(&rest[begin..]).into_iter::<Document>();
+        let Some(begin) = beginning(rest) else { break };
+        let mut documents = serde_json::Deserializer::from_str(&rest[begin..]).into_iter::<T>();
         let document = documents.next();
         let end = documents.byte_offset();
         match document {
             Some(Ok(document)) => {
-                document.add_to(figures);
+                all.push(document);
                 rest = &rest[begin + end..];
             }
             _ => rest = &rest[begin + 1..],
         }
     }
+    all
 }
 
 /// Where a line begins with an object.

@@ -3,7 +3,10 @@
 //! may be a script. The output is untrusted: unknown text is skipped, and the number and length of names are bounded.
 
 mod json;
+mod reported;
 mod text;
+
+pub use reported::{exit_report, fio_jobs};
 
 use regex_lite::{Regex, RegexBuilder};
 use text::Figures;

@@ -54,33 +54,16 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
 
 /// Returns true if KVM runs the guest, false if TCG does: QEMU's own default, unless the program is `kvm`.
 fn is_kvm(arguments: &Arguments, program: &str) -> Option<bool> {
-    let named = || {
-        let values = arguments.options().filter_map(|(option, value)| {
-            let is_machine = ["machine", "M"].contains(&option);
-            let properties = Properties::parse(value);
-            let named = match (option, is_machine) {
-                ("accel", _) => properties.first("accel"),
-                (_, true) => properties.get("accel"),
-                _ => None,
-            };
-            named.map(str::to_owned)
-        });
-        values.collect::<Vec<_>>()
-    };
+    let named: Vec<String> = arguments.accelerators().collect();
     let has = |accelerator: &str| {
-        let words = named();
-        words
-            .iter()
-            .any(|one| one.split(':').any(|word| word == accelerator))
+        let mut words = named.iter().flat_map(|one| one.split(':'));
+        words.any(|word| word == accelerator)
     };
-    let is_enabled = arguments
-        .options()
-        .any(|(option, _)| option == "enable-kvm");
     match () {
-        () if is_enabled || has("kvm") => Some(true),
+        () if arguments.enables_kvm() || has("kvm") => Some(true),
         () if has("tcg") => Some(false),
         // Another one of the host's, as of macOS or Xen.
-        () if !named().is_empty() => None,
+        () if !named.is_empty() => None,
         () => Some(["kvm", "qemu-kvm"].contains(&program)),
     }
 }

@@ -160,23 +160,30 @@ impl Arguments {
             .unwrap_or(DEFAULT_MEMORY)
     }
 
-    /// Returns true if KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` without any.
-    pub fn is_kvm(&self) -> Option<bool> {
-        let accelerators = || {
-            self.properties("accel")
-                .filter_map(|accel| accel.first("accel").map(str::to_owned))
-        };
+    /// The accelerators that are named, in order: `-accel kvm`, `-machine …,accel=kvm:tcg`.
+    pub fn accelerators(&self) -> impl Iterator<Item = String> {
+        let accelerators = self
+            .properties("accel")
+            .filter_map(|accel| accel.first("accel").map(str::to_owned));
         let of_machine = |option| {
             self.properties(option)
                 .filter_map(|machine| machine.get("accel").map(str::to_owned))
         };
-        let given = accelerators()
+        accelerators
             .chain(of_machine("machine"))
             .chain(of_machine("M"))
-            .next();
-        let enabled = self.options().any(|(option, _)| option == "enable-kvm");
+    }
+
+    /// Returns true if KVM is switched on by `-enable-kvm`.
+    pub fn enables_kvm(&self) -> bool {
+        self.options().any(|(option, _)| option == "enable-kvm")
+    }
+
+    /// Returns true if KVM runs the guest: `-accel kvm`, `-enable-kvm`, `-machine …,accel=kvm`; `None` without any.
+    pub fn is_kvm(&self) -> Option<bool> {
+        let given = self.accelerators().next();
         // "kvm:tcg": the first that works.
-        given.map_or(enabled.then_some(true), |given| {
+        given.map_or(self.enables_kvm().then_some(true), |given| {
             (!given.contains(':')).then_some(given == "kvm")
         })
     }

@@ -1,5 +1,6 @@
 //! Outputs of the field's own programs that people paste: fio's, and `perf kvm stat report`'s.
 
+use super::json;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use vmtax_model::{ExitReport, ExitReportRow, FioJob};
@@ -21,12 +22,10 @@ const FIO_OPTIONS: [&str; 9] = [
 
 /// Reads the jobs in an output of fio, JSON or text; empty for any other text.
 pub fn fio_jobs(text: &str) -> Vec<FioJob> {
-    let json = text.find('{').and_then(|begin| {
-        let mut documents = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Value>();
-        documents.next()?.ok()
-    });
-    let mut jobs = match json.filter(|json| json.get("fio version").is_some()) {
-        Some(json) => jobs_of_json(&json),
+    let documents = json::documents::<Value>(text.trim_start());
+    let is_fios = |json: &&Value| json.get("fio version").is_some();
+    let mut jobs = match documents.iter().find(is_fios) {
+        Some(json) => jobs_of_json(json),
         None => jobs_of_text(text),
     };
     jobs.retain(|job| job.iops > 0.0);
