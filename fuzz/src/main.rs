@@ -11,7 +11,7 @@ use vmtax_fuzz::{corpus, run, targets::TARGETS};
 struct Options {
     /// The target; without it all are listed.
     target: Option<String>,
-    /// Which sequence of inputs.
+    /// The sequence of inputs.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// The number of the first input.

@@ -1,4 +1,4 @@
-//! How much memory a thread takes for one input.
+//! Memory that a thread takes for one input.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -95,7 +95,7 @@ pub fn run(
     }
 }
 
-/// What is wrong with a target's work on one input.
+/// Returns the fault of a target at one input; `None` where there is none.
 fn fault(target: fn(&[u8]), input: &[u8]) -> Option<String> {
     memory::begin();
     let begun = Instant::now();

@@ -95,7 +95,7 @@ impl ScaleOptions {
                 "name what grows first: `vmtax scale disk.depth --range 1..32`",
             );
         };
-        let range = SizeRange::of(option, Vec::new());
+        let range = SizeRange::new(option, Vec::new());
         let mut words = words.to_vec();
         let mut machines = host.default_machines();
         match range.grows()? {
@@ -103,15 +103,16 @@ impl ScaleOptions {
                 words.retain(|word| word.parse() != Ok(name));
                 words.insert(0, name.to_string());
             }
-            Grows::Guest(_) if words.iter().all(|word| word.contains('=')) => {
+            _ if words.iter().all(|word| word.contains('=')) => {
                 let what =
                     format!("name what runs while {option} grows: `vmtax scale {option} threads`");
                 return OptionsError::usage(what);
             }
-            Grows::Guest(size) if !size.is_hosts_too() => {
+            // They can be set natively, too.
+            Grows::Cpus | Grows::Memory => {}
+            Grows::Disks | Grows::MemoryRegions => {
                 machines.retain(|machine| machine.is_linux_guest())
             }
-            Grows::Guest(_) => {}
         }
         let workloads = named_workloads(&words, Preset::Quick, [], None)?;
         let mut plan = Plan::new("scale", FEWEST_ROUNDS, machines, workloads);
@@ -138,7 +139,7 @@ fn range(option: &str, text: &str, steps: Option<usize>) -> Result<SizeRange, Op
             return OptionsError::usage(what);
         }
         let steps = text.split(',').map(size).collect::<Result<_, _>>()?;
-        return Ok(SizeRange::of(option, steps));
+        return Ok(SizeRange::new(option, steps));
     };
     let (from, to) = (size(from)?, size(to)?);
     if from >= to {

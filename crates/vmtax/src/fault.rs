@@ -20,8 +20,6 @@ pub enum Fault {
     #[error(transparent)]
     Workload(#[from] vmtax_workload::WorkloadError),
     #[error(transparent)]
-    UnknownWorkload(#[from] vmtax_model::UnknownWorkload),
-    #[error(transparent)]
     Recording(#[from] vmtax_recording::RecordingError),
     #[error(transparent)]
     Kernel(#[from] vmtax_guests::kernel::KernelError),

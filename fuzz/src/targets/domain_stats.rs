@@ -1,4 +1,4 @@
-//! What `virsh domstats` prints.
+//! Output of `virsh domstats`.
 
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);

@@ -1,4 +1,4 @@
-//! What another's QEMU prints of its processors and their memory: answers, apart by zeros.
+//! Answers of another's QEMU about its processors and their memory, apart by zeros.
 
 use std::time::Duration;
 use vmtax_observe::guest_code;

@@ -1,4 +1,4 @@
-//! What the agent is asked to run: no bytes may bring it down, and words come through byte for byte.
+//! Commands that the agent is asked to run: no bytes may bring it down, and words come through byte for byte.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! What another's QEMU says of itself: its memory tree, and its command line, words apart by zeros.
+//! Words of another's QEMU about itself: its memory tree, and its command line, words apart by zeros.
 
 use vmtax_profile::exits::Devices;
 use vmtax_vm::read_command_line;

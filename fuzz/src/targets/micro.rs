@@ -1,4 +1,4 @@
-//! What a micro-guest leaves in its memory: the first words are its mailbox (after the clock's cells), the others its
+//! Memory that a micro-guest leaves: the first words are its mailbox (after the clock's cells), the others its
 //! table.
 
 use std::sync::LazyLock;

@@ -34,10 +34,10 @@ mod twin;
 mod vm_settings;
 mod wire;
 
-/// What an input goes to.
+/// A parser that inputs go to.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, and that of its folder in `fuzz/corpus`.
+    /// Name of the target, and of its folder in `fuzz/corpus`.
     pub name: &'static str,
     /// Reads an input.
     pub run: fn(&[u8]),

@@ -1,4 +1,4 @@
-//! What a hostile QEMU answers when its counters are read.
+//! Answers of a hostile QEMU when its counters are read.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What is mounted on the host, where people choose the names: never a panic, and no mount that no line has.
+//! Mounts of the host, whose names people choose: never a panic, and no mount that no line has.
 
 use vmtax_vm::mounts;
 

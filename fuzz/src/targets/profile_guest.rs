@@ -1,4 +1,4 @@
-//! What a guest sends of its own samples: whatever is taken can be brought onto a clock, folded and summed.
+//! Samples that a guest sends of itself: whatever is taken can be brought onto a clock, folded and summed.
 
 use vmtax_model::{ClockReading, InsideFacts, Ping, SCHEMA};
 use vmtax_profile::fold::fold;

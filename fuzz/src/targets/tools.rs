@@ -1,4 +1,4 @@
-//! What a command prints: never a panic, and only figures that a table can hold.
+//! Output of a command: never a panic, and only figures that a table can hold.
 
 pub fn run(data: &[u8]) {
     let figures = vmtax_runner::tool_output::figures(&String::from_utf8_lossy(data));

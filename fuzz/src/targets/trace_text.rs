@@ -4,7 +4,7 @@ use crate::trace_events;
 use vmtax_trace::TraceText;
 
 pub fn run(data: &[u8]) {
-    match TraceText::of(data, "fuzz".as_ref()) {
+    match TraceText::read(data, "fuzz".as_ref()) {
         Ok(text) => trace_events::read(text.formats(), text.events_of(data)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

@@ -1,4 +1,4 @@
-//! What a hostile QEMU answers when its settings are read, and its command line: a line of JSON, then an argument a line.
+//! Answers of a hostile QEMU when its settings are read, and its command line: a line of JSON, then an argument a line.
 
 use serde_json::Value;
 

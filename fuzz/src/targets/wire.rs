@@ -1,4 +1,4 @@
-//! What a guest's agent sends: no bytes may bring the controller down, and what passes the checks survives a round trip.
+//! Messages of a guest's agent: no bytes may bring the controller down, and what passes the checks survives a round trip.
 
 use vmtax_wire::{Decoder, Frame, Reply, encode};
 

@@ -70,7 +70,7 @@ pub fn paired(base: &BTreeMap<u32, f64>, other: &BTreeMap<u32, f64>) -> Option<C
         pairs.iter().map(|(base, other)| other - base).collect(),
     ));
     let ratio = estimate(ratios);
-    let verdict = Verdict::of(&ratio, 1.0);
+    let verdict = Verdict::by_interval(&ratio, 1.0);
     Some(Comparison {
         ratio,
         difference,

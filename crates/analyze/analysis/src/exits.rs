@@ -114,7 +114,7 @@ fn kind(machine: Machine, name: &str, latency: &Latency, emulates: bool) -> Exit
     let emulated = emulates && name.ends_with(KERNEL_MODE);
     ExitKind {
         label: label(machine, name),
-        time: Summary::of(latency).unwrap_or_default(),
+        time: Summary::summarize(latency).unwrap_or_default(),
         emulated,
         without_exit: false,
         note: if name.starts_with("hlt") {

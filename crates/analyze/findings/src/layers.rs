@@ -324,7 +324,7 @@ mod faster {
             difference: difference_ns,
             rounds,
             p: None,
-            verdict: Verdict::of(&ratio, 1.0),
+            verdict: Verdict::by_interval(&ratio, 1.0),
         })
     }
 }
@@ -439,8 +439,8 @@ pub struct EventCosts {
 }
 
 impl EventCosts {
-    /// `None` where nothing was calibrated.
-    pub fn of(repetitions: &[EventCost]) -> Option<EventCosts> {
+    /// Returns the medians of these repetitions; `None` where nothing was calibrated.
+    pub fn medians(repetitions: &[EventCost]) -> Option<EventCosts> {
         let median = |kind: EventKind, of: fn(&EventCost) -> f64| {
             let mut values: Vec<f64> = repetitions
                 .iter()
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn costs_are_medians_of_repetitions() {
-        assert_eq!(EventCosts::of(&[]), None);
+        assert_eq!(EventCosts::medians(&[]), None);
         let cost = |kind, first_ns, again_ns| EventCost {
             kind,
             first_ns,
@@ -484,7 +484,7 @@ mod tests {
             cost(EventKind::Call, 5000.0, 80.0),
             cost(EventKind::Call, 200.0, 100.0),
         ];
-        let costs = EventCosts::of(&repetitions).unwrap();
+        let costs = EventCosts::medians(&repetitions).unwrap();
         assert_eq!(
             (
                 costs.ns(EventKind::Call, true),

@@ -1,4 +1,4 @@
-//! What an analysis says: the findings of each study with their rows, columns and verdicts. They are data: nothing here
+//! Results of an analysis: the findings of each study with their rows, columns and verdicts. They are data: nothing here
 //! computes or prints.
 
 mod compare;

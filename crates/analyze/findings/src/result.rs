@@ -46,7 +46,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the result by the interval of a ratio of costs: slower or faster if it lies on one side of `limit`.
-    pub fn of(ratio: &Estimate, limit: f64) -> Verdict {
+    pub fn by_interval(ratio: &Estimate, limit: f64) -> Verdict {
         match ratio.interval {
             None => Verdict::TooFewRounds,
             Some(i) if i.low > limit => Verdict::Slower,
@@ -100,8 +100,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a histogram; `None` when it is empty.
-    pub fn of(latency: &Latency) -> Option<Summary> {
+    /// Summarizes a histogram; `None` when it is empty.
+    pub fn summarize(latency: &Latency) -> Option<Summary> {
         let summary = latency.summary()?;
         Some(Summary {
             n: summary.count,
@@ -168,7 +168,7 @@ mod tests {
                 high,
                 coverage: 0.95,
             });
-            Verdict::of(
+            Verdict::by_interval(
                 &Estimate {
                     median: 1.0,
                     interval,
@@ -185,7 +185,7 @@ mod tests {
             (Verdict::Inconclusive, Verdict::Inconclusive)
         );
         assert_eq!(
-            Verdict::of(
+            Verdict::by_interval(
                 &Estimate {
                     median: 9.0,
                     interval: None

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 use vmtax_clock::ClockError;
-use vmtax_model::{SeriesError, limit_remedy};
+use vmtax_model::{DamagedError, limit_remedy};
 use vmtax_trace::TraceError;
 
 /// Errors of joining a trial's requests.
@@ -15,7 +15,7 @@ pub enum LayersError {
     Facts { path: PathBuf, reason: String },
     /// The workload's stamps are invalid.
     #[error("{}: {source}", path.display())]
-    Series { path: PathBuf, source: SeriesError },
+    Series { path: PathBuf, source: DamagedError },
     /// A trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),

@@ -151,7 +151,7 @@ fn perf_data(
         .map(|path| stacks::build(path, &samples.space))
         .transpose()?;
     let missing = samples.missing(&content);
-    let names = Names::of(&samples.space, &samples.kernel, build);
+    let names = Names::find(&samples.space, &samples.kernel, build);
     Ok(Imported {
         found: samples.on_cpu(&names, &content, &file),
         pid,

@@ -40,21 +40,21 @@ pub use fact::{
     LOCKDOWN_FILE, QemuFacts, Readiness, SourceOfKernel, host_setting_files,
     is_tracing_locked_down,
 };
-pub use latency::{CallRow, DamagedError, Latency, LatencySummary, Moments};
+pub use latency::{CallRow, DamagedError, Latency, LatencySummary};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
-pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
+pub use machine::{Accelerator, Machine, Vmm};
 pub use net_backend::NetBackend;
 pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Execution, Forward, Grows, Guest,
-    GuestSize, GuestTune, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm,
-    PinnedCpus, Pinning, Plan, PlanError, Printed, ProfileSettings, ProfileSpec, SharedBoot,
-    SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity, WithCommand,
+    Column, CommandSpec, Compare, DeviceClass, Execution, Forward, Grows, Guest, GuestTune,
+    MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan,
+    PlanError, Printed, ProfileSettings, SharedBoot, SizeRange, Slot, Study, TIMED_OUT, Variant,
+    VmIdentity, WithCommand,
 };
 pub use samples::AddressSpace;
 pub use setting::{
-    FileValues, Libvirt, NO_FIGURE, Remedy, Restored, ScsiDevice, SetBy, Setting, SettingPart,
-    SettingPlace, SpecialValue, Unset,
+    Libvirt, NO_FIGURE, Remedy, Restored, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,
+    SpecialValue, Unset,
 };
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use shell::{limit_remedy, shell_line, shell_path};
@@ -65,8 +65,8 @@ pub use trace::{
 };
 pub use trial::{
     Fairness, KERNEL_MODE, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation,
-    OperationExits, Outcome, Series, SeriesError, Stamped, Timer, TimerSource, TrialRecord,
-    TrialResult, Unanswered, Unsupported, round_trip_key, thread_of_round_trip,
+    OperationExits, Outcome, Series, Stamped, Timer, TimerSource, TrialRecord, TrialResult,
+    Unanswered, Unsupported, round_trip_key, thread_of_round_trip,
 };
 pub use tune::{
     Candidate, GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep,
@@ -91,9 +91,7 @@ pub use vm_trace::{
     ObservedDisk, ObservedGuest, TraceSide, TracedDisk, TracedNic, VmTrace,
 };
 pub use warning::Warning;
-pub use workload::{
-    BatchEdge, Metric, Needs, Places, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size,
-};
+pub use workload::{BatchEdge, Metric, Needs, Places, WorkloadName, WorkloadSpec, parse_size};
 
 /// The version of every file in a recording and of a plan. A reader accepts this one and older ones.
 pub const SCHEMA: u32 = 1;

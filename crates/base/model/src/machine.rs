@@ -1,5 +1,6 @@
 //! Where a workload runs: on the host itself, or in a guest given by its VMM, its accelerator and what it boots.
 
+use crate::PlanError;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
@@ -157,17 +158,15 @@ impl<'de> Deserialize<'de> for Machine {
     }
 }
 
-/// The name given is no machine.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown machine '{0}': choose from native, kvm, tcg, micro-kvm, micro-tcg")]
-pub struct UnknownMachine(pub String);
-
 impl FromStr for Machine {
-    type Err = UnknownMachine;
-    fn from_str(name: &str) -> Result<Self, UnknownMachine> {
+    type Err = PlanError;
+    fn from_str(name: &str) -> Result<Self, PlanError> {
         let mut all = Machine::ALL.iter().copied();
-        all.find(|machine| machine.as_str() == name)
-            .ok_or_else(|| UnknownMachine(name.to_owned()))
+        all.find(|machine| machine.as_str() == name).ok_or_else(|| {
+            PlanError::Invalid(format!(
+                "unknown machine '{name}': choose from native, kvm, tcg, micro-kvm, micro-tcg"
+            ))
+        })
     }
 }
 

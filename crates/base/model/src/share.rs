@@ -307,7 +307,7 @@ impl CpuSeconds {
 mod tests {
     use super::*;
 
-    fn of(set: &[(&str, &str)]) -> Result<Option<Share>, PlanError> {
+    fn read(set: &[(&str, &str)]) -> Result<Option<Share>, PlanError> {
         Share::from_settings(
             &set.iter()
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn a_share_is_read_and_nonsense_is_named() {
-        assert_eq!(of(&[("aio", "native")]), Ok(None));
-        let share = of(&[
+        assert_eq!(read(&[("aio", "native")]), Ok(None));
+        let share = read(&[
             ("share", "9p"),
             ("share.msize", "524288"),
             ("aio", "native"),
@@ -331,7 +331,7 @@ mod tests {
         );
         assert_eq!(share.options.len(), 1);
         let refused = |set: &[(&str, &str)], said: &str| {
-            let error = of(set).unwrap_err().to_string();
+            let error = read(set).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         };
         refused(&[("share", "smb")], "9p, virtiofs");
@@ -345,7 +345,7 @@ mod tests {
             "comma",
         );
         refused(&[("share", "9p"), ("share.readonly", "yes")], "on or off");
-        assert!(of(&[("share", "disk"), ("share.drive.driver", "null-co")]).is_ok());
+        assert!(read(&[("share", "disk"), ("share.drive.driver", "null-co")]).is_ok());
     }
 
     #[test]
@@ -357,8 +357,9 @@ mod tests {
                 ..Tree::default()
             },
         );
-        let read_only =
-            |method: &str, tree: &Tree| of(&[("share", method)]).unwrap().unwrap().read_only(tree);
+        let read_only = |method: &str, tree: &Tree| {
+            read(&[("share", method)]).unwrap().unwrap().read_only(tree)
+        };
         assert!(!read_only("9p", &own) && read_only("9p", &theirs));
         assert!(!read_only("disk", &own) && !read_only("disk", &theirs));
         assert!(read_only("erofs", &own));

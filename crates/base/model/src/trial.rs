@@ -364,9 +364,6 @@ const HEADER: usize = 16;
 
 const EACH: usize = 24;
 
-/// The bytes are not a series of operations.
-pub type SeriesError = DamagedError;
-
 impl Series {
     /// Returns the series as bytes, in the format that [`Series`] describes.
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -384,8 +381,8 @@ impl Series {
     /// From bytes.
     ///
     /// # Errors
-    /// [`SeriesError`] for a wrong magic number, a truncated file, an invalid frequency, or an end before its begin.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Series, SeriesError> {
+    /// [`DamagedError`] for a wrong magic number, a truncated file, an invalid frequency, or an end before its begin.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Series, DamagedError> {
         let wrong = |why: &str| DamagedError::new("series of operations", why);
         let word = |at: usize| {
             let mut word = [0; 8];

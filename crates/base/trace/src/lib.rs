@@ -46,7 +46,7 @@ pub use import::qemu::QemuEvents;
 pub use import::{MAX_THREADS, TracedThread, TracedThreads};
 pub use kernel::{
     BlockRequest, CallPhase, CallTimes, EventWindow, ExitReasons, FUTEX, KernelDecoder,
-    KernelEvent, KvmAccess, KvmSpace, Leaves, Moment, Packet, SVM, Sched, SchedTimeline,
+    KernelEvent, KvmAccess, KvmSpace, Leaves, Moment, Moments, Packet, SVM, Sched, SchedTimeline,
     SystemCall, ThreadState, VMX, Waker, call_rows, foreign_kvm, system_call, system_call_name,
 };
 pub use packet::{Payload, frame_length, payload, payload_word};

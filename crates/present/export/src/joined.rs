@@ -33,11 +33,11 @@ pub struct ObservedTrials<'a> {
 }
 
 impl<'a> ObservedTrials<'a> {
-    /// Of a recording; empty where nothing was observed.
+    /// Reads the observed trials of a recording; empty where nothing was observed.
     ///
     /// # Errors
     /// [`ExportError`] when a trace cannot be read, or the run has no date.
-    pub fn of(recording: &'a Recording) -> Result<ObservedTrials<'a>, ExportError> {
+    pub fn read(recording: &'a Recording) -> Result<ObservedTrials<'a>, ExportError> {
         let is_observed = |t: &&TrialRecord| t.probes.follows_requests() && t.result().is_some();
         let folder = recording.trial_folder(0);
         let devices = match recording.plan.study {
@@ -49,7 +49,7 @@ impl<'a> ObservedTrials<'a> {
         let trials = recording.trials.iter().filter(is_observed).collect();
         Ok(ObservedTrials {
             recording,
-            run: Run::of(recording, false)?.id,
+            run: Run::identify(recording, false)?.id,
             trials,
             devices,
         })

@@ -39,7 +39,7 @@ impl Run {
     ///
     /// # Errors
     /// [`ExportError::Started`], [`ExportError::HostName`] if the recording has no time or host that can be.
-    pub fn of(recording: &Recording, hash_host: bool) -> Result<Run, ExportError> {
+    pub fn identify(recording: &Recording, hash_host: bool) -> Result<Run, ExportError> {
         let started = &recording.manifest.started;
         let began: Timestamp = started.parse().map_err(|_| ExportError::Started {
             folder: recording.folder.clone(),

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_findings::Thresholds;
 use vmtax_model::{
-    CommandSpec, Compare, CompareSpec, HostFacts, Machine, Plan, Probes, Study, Variant,
+    CommandSpec, Compare, HostFacts, Machine, Plan, Probes, Study, Variant, WithCommand,
     WorkloadName, WorkloadSpec,
 };
 use vmtax_workload::{CheckedPlan, Preset};
@@ -177,7 +177,7 @@ impl StudyOptions for CompareOptions {
             budget_s: Some(self.budget.unwrap_or(BUDGET_S)),
             one_boot: false,
         };
-        let study = Study::Compare(CompareSpec { settings, command });
+        let study = Study::Compare(WithCommand { settings, command });
         let mut plan = Plan {
             variants,
             probes,

@@ -175,7 +175,7 @@ fn leaves_state(spec: &WorkloadSpec, variant: &Variant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Compare, CompareSpec, Machine, Study};
+    use vmtax_model::{Compare, Machine, Study, WithCommand};
 
     fn listed<'a>(qemu: &'a [String], kernel: &'a [String]) -> [(&'static str, &'a [String]); 2] {
         [("qemu", qemu), ("kernel", kernel)]
@@ -265,7 +265,7 @@ mod tests {
             budget_s: None,
             one_boot: false,
         };
-        let study = Study::Compare(CompareSpec {
+        let study = Study::Compare(WithCommand {
             settings,
             command: None,
         });

@@ -51,7 +51,7 @@ impl Entry {
     /// Makes the entry of a recording, in the folder of this name. Observed trials do not count: the probes are in their figures.
     ///
     /// # Errors
-    /// As [`Run::of`].
+    /// As [`Run::identify`].
     pub fn from_recording(recording: &Recording) -> Result<Entry, ExportError> {
         let (plan, host) = (&recording.plan, &recording.host);
         let trials = recording.trials.iter();
@@ -69,7 +69,7 @@ impl Entry {
             |tuned| (tuned.id, Some(tuned.kept)),
         );
         Ok(Entry {
-            id: Run::of(recording, false)?.id.into(),
+            id: Run::identify(recording, false)?.id.into(),
             folder: name(&recording.folder).into(),
             started: recording.manifest.started.as_str().into(),
             plan: plan.name.as_str().into(),

@@ -54,7 +54,7 @@ pub trait StudyOptions: Args {
     }
 }
 
-/// What a study takes whose guests all have the same QEMU and kernel.
+/// Options of a study whose guests all have the same QEMU and kernel.
 #[derive(Debug, Args)]
 pub struct CommonOptions {
     /// Where and how often.

@@ -1,25 +1,19 @@
 //! Sizes, durations, fractions and machines as a command line has them, and why options mean no plan.
 
 use std::io;
-use vmtax_model::{Machine, Pinning, PlanError, UnknownMachine, UnknownWorkload, parse_size};
+use vmtax_model::{Machine, Pinning, PlanError, parse_size};
 use vmtax_vm::{FindError, TwinError};
 use vmtax_workload::WorkloadError;
 
 /// No plan can be made of a study's options.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// The plan that they mean is invalid.
+    /// The plan that they mean is invalid, or no machine or workload has a name.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A workload has no such option, or does not take the value.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// There is no such workload.
-    #[error(transparent)]
-    UnknownWorkload(#[from] UnknownWorkload),
-    /// There is no such machine.
-    #[error(transparent)]
-    UnknownMachine(#[from] UnknownMachine),
     /// No running VM has the name.
     #[error(transparent)]
     Vm(#[from] FindError),

@@ -62,7 +62,7 @@ fn draw(recorded: &Recorded) -> Result<(Pictures, Vec<ReportFile>), StudyError> 
     let findings = &recorded.findings;
     let mut drawing = Drawing {
         recorded,
-        of: vmtax_report::profile::of(findings),
+        of: vmtax_report::profile::subject(findings),
         time: Duration::from_secs_f64(recorded.on_cpu.seconds.max(0.0)),
         pictures: Pictures::default(),
         files: Vec::new(),

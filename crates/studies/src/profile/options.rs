@@ -8,8 +8,8 @@ use crate::options::{
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    CommandSpec, CountBy, HostFacts, Inside, Machine, Plan, Probes, ProfileSettings, ProfileSpec,
-    Study, Tree, Variant,
+    CommandSpec, CountBy, HostFacts, Inside, Machine, Plan, Probes, ProfileSettings, Study, Tree,
+    Variant, WithCommand,
 };
 use vmtax_vm::Vm;
 use vmtax_workload::{CheckedPlan, Preset};
@@ -181,7 +181,7 @@ impl ProfileOptions {
                 "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- disk`",
             );
         }
-        let study = Study::Profile(ProfileSpec {
+        let study = Study::Profile(WithCommand {
             settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)),
             command: plan.command().cloned().map(Box::new),
         });
@@ -281,7 +281,7 @@ pub fn attached(settings: ProfileSettings, of: &str) -> Plan {
         })
         .take(48)
         .collect();
-    let study = Study::Profile(ProfileSpec {
+    let study = Study::Profile(WithCommand {
         settings,
         command: None,
     });
@@ -352,7 +352,7 @@ fn profile_of_guest(plan: &Plan, machine: Machine, side: &str) -> Plan {
     }
     Plan {
         name: format!("{}-profile", plan.name),
-        study: Study::Profile(ProfileSpec { settings, command }),
+        study: Study::Profile(WithCommand { settings, command }),
         machines: vec![machine],
         variants,
         probes: vec![probes],

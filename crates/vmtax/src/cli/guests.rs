@@ -176,7 +176,7 @@ pub struct AgentServeArgs {
 
 #[derive(Debug, Args)]
 pub struct SupervisedArgs {
-    /// What is done around the command, as JSON
+    /// Work around the command, as JSON
     pub settings: String,
     /// The command; a watchdog may have none
     #[arg(last = true)]

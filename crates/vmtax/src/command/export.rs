@@ -25,7 +25,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         ));
     };
     let recording = vmtax_recording::open(run)?;
-    let trials = ObservedTrials::of(&recording)?;
+    let trials = ObservedTrials::read(&recording)?;
     if trials.is_empty() {
         let run = run.display();
         return Err(Fault::Usage(format!(

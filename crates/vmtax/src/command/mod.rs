@@ -50,7 +50,7 @@ fn style() -> Style {
     style_of(&std::io::stdout())
 }
 
-fn style_of(stream: &(impl IsTerminal + AsFd)) -> Style {
+fn style_of<S: IsTerminal + AsFd>(stream: &S) -> Style {
     let columns = rustix::termios::tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
     let width = if columns == 0 { 100 } else { columns };
     Style {

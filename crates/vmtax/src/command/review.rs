@@ -104,13 +104,13 @@ impl Pasted {
         } else {
             (given.to_owned(), "the argument")
         };
-        let at = |what: &str| format!("{what} in {name}");
+        let described = |what: &str| format!("{what} in {name}");
         let jobs = vmtax_runner::fio_jobs(&text);
         if let Some(exits) = vmtax_runner::exit_report(&text) {
-            self.texts.push(at("perf kvm stat report"));
+            self.texts.push(described("perf kvm stat report"));
             self.exits = Some(exits);
         } else if !jobs.is_empty() {
-            self.texts.push(at("fio's output"));
+            self.texts.push(described("fio's output"));
             self.fio.push(jobs);
         } else {
             let found = vmtax_vm::configuration(&text)
@@ -124,7 +124,7 @@ impl Pasted {
                     found.source, earlier.source
                 )));
             }
-            self.texts.push(at(&found.source));
+            self.texts.push(described(&found.source));
             self.file = shell_path(given).filter(|_| is_file && given != "-");
             self.configuration = Some(found);
         }

@@ -100,7 +100,7 @@ fn tried(way: &Way) -> String {
     // Where the host sees what is served.
     let root = run.until("a tree", |place| {
         let seen = if way.is_nfs() {
-            Nfs::of(place)?.root
+            Nfs::find(place)?.root
         } else if way.users {
             theirs.clone()
         } else {
@@ -129,7 +129,7 @@ fn tried(way: &Way) -> String {
         console.contains("ESCAPE END").then_some(console)
     });
     if way.is_nfs() {
-        let wrong = Nfs::of(&place)
+        let wrong = Nfs::find(&place)
             .unwrap()
             .tries(way, &[&canaries[0], &outside.join("secret")]);
         assert!(wrong.is_empty(), "{}: {wrong:#?}", way.name);
@@ -177,7 +177,7 @@ struct Nfs {
 }
 
 impl Nfs {
-    fn of(place: &Place) -> Option<Nfs> {
+    fn find(place: &Place) -> Option<Nfs> {
         let (ports, folder) = escape_nfs::configured(
             &fs::read_to_string(below(&place.runs(), "ganesha.conf")?).ok()?,
         )?;

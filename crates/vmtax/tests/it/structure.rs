@@ -274,7 +274,7 @@ fn a_circle_is_found() {
     put("a.rs", "use crate::b::Second; pub struct First(Second);");
     put(
         "b.rs",
-        "pub struct Second; impl Second { fn of(third: crate::Third) {} }",
+        "pub struct Second; impl Second { fn new(third: crate::Third) {} }",
     );
     put(
         "c.rs",

@@ -35,7 +35,7 @@ fn traces<'a>(place: &'a Place, vm: &BootGuest, out: &str, more: &str) -> Runnin
     running
 }
 
-fn of<'a>(report: &'a Value, disk: &str) -> (&'a Value, &'a Value) {
+fn reads_of<'a>(report: &'a Value, disk: &str) -> (&'a Value, &'a Value) {
     let all = report["findings"]["requests"].as_array().unwrap();
     let at = all
         .iter()
@@ -93,7 +93,7 @@ fn each_request_of_a_running_vm_is_followed_and_counted_by_its_disk() {
         (&false.into(), &"counted".into())
     );
     for (disk, reads) in ["disk0", "disk1"].into_iter().zip(READS) {
-        let (requests, column) = of(&report, disk);
+        let (requests, column) = reads_of(&report, disk);
         // The firmware reads, too.
         let done = vm.reads_done(disk);
         assert!(done >= u64::from(reads));
@@ -113,9 +113,9 @@ fn each_request_of_a_running_vm_is_followed_and_counted_by_its_disk() {
         let explained = percent(column, |_| true);
         assert!((99.9..100.1).contains(&explained), "{explained}");
     }
-    let (requests, _) = of(&report, "disk0");
+    let (requests, _) = reads_of(&report, "disk0");
     assert_eq!(requests["file"].as_str(), vm.file.to_str());
-    let (requests, slow) = of(&report, "disk1");
+    let (requests, slow) = reads_of(&report, "disk1");
     assert!(requests["davg"].is_null(), "{requests:#}");
     // QEMU makes it wait between submission and push.
     assert_waits_behind_submission(slow);
@@ -187,7 +187,7 @@ fn each_request_of_disks_without_virtqueues_is_followed_and_counted() {
     tracing.signal(Signal::INT);
     let report = json(&tracing.outcome().exits(0).stdout);
     for (disk, _, options) in disks {
-        let (requests, column) = of(&report, disk);
+        let (requests, column) = reads_of(&report, disk);
         let done = vm.reads_done(disk);
         assert_eq!(
             requests["requests"], done,
@@ -226,7 +226,7 @@ fn a_throttled_disk_shows_where_it_waits() {
     until("the guest reads", || vm.reads_done("disk0") >= 25);
     tracing.signal(Signal::INT);
     let report = json(&tracing.outcome().exits(0).stdout);
-    let (requests, column) = of(&report, "disk0");
+    let (requests, column) = reads_of(&report, "disk0");
     // A throttle group delays between QEMU's submission and the host's system call.
     assert_waits_behind_submission(column);
     let mean = |of: &Value| of["mean_ns"].as_f64().unwrap();

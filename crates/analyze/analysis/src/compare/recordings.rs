@@ -180,7 +180,7 @@ fn checked(column: Column<'_>, groups: &Groups, thresholds: &Thresholds) -> Opti
     let ratio = shift(&one, &two, miss).map(exp)?;
     let threshold = thresholds.for_metric(groups.metric);
     // Faster counts as not slower.
-    let verdict = match Verdict::of(&ratio, 1.0 + threshold) {
+    let verdict = match Verdict::by_interval(&ratio, 1.0 + threshold) {
         Verdict::Faster => Verdict::Inconclusive,
         other => other,
     };

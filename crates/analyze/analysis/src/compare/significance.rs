@@ -27,7 +27,7 @@ pub fn decide(ratio: &Estimate, p: f64, min_effect: f64) -> Verdict {
             .interval
             .is_some_and(|i| i.low >= 1.0 / (1.0 + min_effect) && i.high <= 1.0 + min_effect)
     };
-    match Verdict::of(ratio, 1.0) {
+    match Verdict::by_interval(ratio, 1.0) {
         Verdict::TooFewRounds => Verdict::TooFewRounds,
         shown @ (Verdict::Slower | Verdict::Faster) if p <= LEVEL => shown,
         _ if within(min_effect) => Verdict::Equivalent,

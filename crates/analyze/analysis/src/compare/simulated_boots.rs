@@ -11,7 +11,7 @@ use fastrand::Rng;
 use vmtax_findings::Verdict;
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    Compare, CompareSpec, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant,
+    Compare, Machine, Measure, Metric, Plan, Study, TrialRecord, Variant, WithCommand,
     WorkloadName, WorkloadSpec,
 };
 
@@ -75,7 +75,7 @@ fn plan(one_boot: bool, seed: u64) -> Plan {
         budget_s: None,
         one_boot,
     };
-    let study = Study::Compare(CompareSpec {
+    let study = Study::Compare(WithCommand {
         settings,
         command: None,
     });

@@ -6,8 +6,8 @@ use crate::trial::joined_trial::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
 use vmtax_findings::{LayerColumn, Row, State, Step, Summary, TailRow, ThreadCalls};
-use vmtax_model::{Machine, Moments};
-use vmtax_trace::call_rows;
+use vmtax_model::Machine;
+use vmtax_trace::{Moments, call_rows};
 
 pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> LayerColumn {
     let traced = sums.total.summary();
@@ -23,7 +23,7 @@ pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> Laye
         matched: sums.matched.clone(),
         clock,
         traced,
-        control: Summary::of(&sums.control),
+        control: Summary::summarize(&sums.control),
         control_median: (!control.is_empty())
             .then(|| estimate(control.values().copied().collect())),
         observer: paired(&control, &observed).map(|p| p.ratio),

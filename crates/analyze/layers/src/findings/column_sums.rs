@@ -12,8 +12,8 @@ use vmtax_analysis::{estimate, paired};
 use vmtax_findings::{
     CalibratedCost, ClockFinding, Corrected, Matched, PacketCounts, Span, Waterfall,
 };
-use vmtax_model::{Checkpoint, EventCost, EventKind, Latency, Missing, Moments, Role, Side};
-use vmtax_trace::CallPhase;
+use vmtax_model::{Checkpoint, EventCost, EventKind, Latency, Missing, Role, Side};
+use vmtax_trace::{CallPhase, Moments};
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.
 #[derive(Debug, Clone, Default)]

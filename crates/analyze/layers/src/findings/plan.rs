@@ -189,7 +189,7 @@ pub(crate) fn together(
     LayerFindings {
         schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
-        host: Summary::of(host),
+        host: Summary::summarize(host),
         advice: vmtax_rules::advice(&Evidence {
             plan: Some(plan),
             host: Some(measured_on),

@@ -105,7 +105,7 @@ pub(crate) struct RecordedWindow {
 impl RecordedWindow {
     pub fn new(costs: &[EventCost], mhz: f64) -> RecordedWindow {
         RecordedWindow {
-            costs: EventCosts::of(costs),
+            costs: EventCosts::medians(costs),
             mhz,
             ..RecordedWindow::default()
         }

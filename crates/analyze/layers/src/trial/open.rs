@@ -19,10 +19,10 @@ use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
 use vmtax_findings::ClockFinding;
 use vmtax_model::{
-    EventCost, Missing, Moments, Probes, QemuThread, Role, Series, Side, Stamped, TraceFacts,
-    TrialRecord, WorkloadName, files,
+    EventCost, Missing, Probes, QemuThread, Role, Series, Side, Stamped, TraceFacts, TrialRecord,
+    WorkloadName, files,
 };
-use vmtax_trace::{CallPhase, CallTimes};
+use vmtax_trace::{CallPhase, CallTimes, Moments};
 
 /// Bytes of an operation where the workload does not say.
 const BLOCK: u64 = 4096;

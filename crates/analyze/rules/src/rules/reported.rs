@@ -64,10 +64,10 @@ const FIO_GAP: Rule = Rule {
                         .find(|other| other.name == job.name && is_same_work(job, other))?,
                 ))
             });
-        let mut gaps: Vec<_> = of_both.map(gap).collect();
+        let mut gaps: Vec<_> = of_both.map(|(first, second)| gap(first, second)).collect();
         // Of two outputs with one job each the names do not matter.
         if let ([one], [other], true) = (first.as_slice(), second.as_slice(), gaps.is_empty()) {
-            gaps.extend(is_same_work(one, other).then(|| gap((one, other))));
+            gaps.extend(is_same_work(one, other).then(|| gap(one, other)));
         }
         gaps.into_iter().flatten().collect()
     },
@@ -368,7 +368,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// A slower second run, with the time that each of its requests takes longer.
-fn gap((first, second): (&FioJob, &FioJob)) -> Option<Finding> {
+fn gap(first: &FioJob, second: &FioJob) -> Option<Finding> {
     let ratio = second.iops / first.iops;
     let (ratio, slow, fast, which) = if ratio <= 1.0 {
         (ratio, second, first, "second")

@@ -376,7 +376,7 @@ impl Plan {
                     "range.option is of {workload}, which the plan does not run: add it"
                 ));
             }
-            Grows::Guest(_) if range.one_boot => {
+            Grows::Cpus | Grows::Memory | Grows::Disks | Grows::MemoryRegions if range.one_boot => {
                 let what =
                     "cannot grow while the guest runs: leave range.one_boot (--one-boot) out";
                 return invalid(format!("{} {what}", range.option));
@@ -406,8 +406,13 @@ fn check_words(variant: &Variant) -> Result<(), PlanError> {
     if words.chain([&variant.name]).any(is_odd) {
         return invalid("a variant's name or setting is too long or not plain text");
     }
-    let is_of_running_vm =
-        |key: &&String| matches!(Setting::of(key).part, SettingPart::GuestFile(_));
+    let is_of_running_vm = |key: &&String| {
+        let part = Setting::of(key).part;
+        matches!(
+            part,
+            SettingPart::GuestFile(_) | SettingPart::GuestNumber(_)
+        )
+    };
     match variant.set.keys().find(is_of_running_vm) {
         Some(key) => Err(variant.fault(&format!(
             "{key} is set in the guest of a running VM alone: leave it out, or set block-queue.NAME"

@@ -4,7 +4,7 @@
 use super::command::CommandSpec;
 use super::guest::Guest;
 use super::study::{
-    Compare, CompareSpec, ObservedVm, ProfileSettings, SizeRange, Study, VmIdentity,
+    Compare, ObservedVm, ProfileSettings, SizeRange, Study, VmIdentity, WithCommand,
 };
 use super::variant::Variant;
 use crate::{
@@ -70,7 +70,7 @@ impl Plan {
         Plan {
             schema: crate::SCHEMA,
             name: name.to_owned(),
-            study: Study::of(&workloads),
+            study: Study::default_for(&workloads),
             rounds,
             seed: 0,
             timeout_s: Plan::TIMEOUT_S,
@@ -266,7 +266,7 @@ impl Plan {
             one_boot: false,
         };
         Some(Plan {
-            study: Study::Compare(CompareSpec {
+            study: Study::Compare(WithCommand {
                 settings,
                 command: tune.command.clone(),
             }),

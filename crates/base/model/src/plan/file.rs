@@ -6,7 +6,7 @@ use super::command::CommandSpec;
 use super::definition::Plan;
 use super::guest::Guest;
 use super::study::{
-    Compare, CompareSpec, GuestTune, ObservedVm, ProfileSettings, ProfileSpec, SizeRange, Study,
+    Compare, GuestTune, ObservedVm, ProfileSettings, SizeRange, Study, WithCommand,
 };
 use super::variant::Variant;
 use crate::{
@@ -97,7 +97,7 @@ impl PlanFile {
     /// The study of a plan that does not name it.
     fn conclude(&self) -> &'static str {
         let shares = || self.variants.iter().any(|v| v.set.contains_key("share"));
-        match Study::of(&self.workloads) {
+        match Study::default_for(&self.workloads) {
             _ if self.compare.is_some() => "compare",
             _ if self.profile.is_some() => "profile",
             _ if self.tune_guest.is_some() => "tune-guest",
@@ -126,12 +126,12 @@ impl PlanFile {
     fn take_study(&mut self, name: &str) -> Result<Study, PlanError> {
         Ok(match name {
             "exec" => Study::Exec(needed(name, "command", &mut self.command)?),
-            "compare" => Study::Compare(CompareSpec {
+            "compare" => Study::Compare(WithCommand {
                 settings: needed(name, "compare", &mut self.compare)?,
                 command: self.command.take(),
             }),
             "scale" => Study::Scale(needed(name, "range", &mut self.range)?),
-            "profile" => Study::Profile(ProfileSpec {
+            "profile" => Study::Profile(WithCommand {
                 settings: needed(name, "profile", &mut self.profile)?,
                 command: self.command.take(),
             }),

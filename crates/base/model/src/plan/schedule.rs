@@ -1,7 +1,7 @@
 //! The trials of a plan, and the order in which they are made.
 
 use super::definition::Plan;
-use super::study::{Grows, GuestSize, Study};
+use super::study::{Grows, Study};
 use crate::{Machine, Probes, WorkloadSpec};
 
 /// One machine in one round at one step: it runs every workload of the plan.
@@ -80,10 +80,10 @@ impl Plan {
         plan.study = Study::Overhead;
         let small = u32::try_from(size).unwrap_or(u32::MAX);
         match range.grows() {
-            Ok(Grows::Guest(GuestSize::Cpus)) => plan.guest.cpus = small,
-            Ok(Grows::Guest(GuestSize::Memory)) => plan.guest.memory_mib = small,
-            Ok(Grows::Guest(GuestSize::Disks)) => plan.guest.disks = small,
-            Ok(Grows::Guest(GuestSize::MemoryRegions)) => plan.guest.memory_regions = small,
+            Ok(Grows::Cpus) => plan.guest.cpus = small,
+            Ok(Grows::Memory) => plan.guest.memory_mib = small,
+            Ok(Grows::Disks) => plan.guest.disks = small,
+            Ok(Grows::MemoryRegions) => plan.guest.memory_regions = small,
             Ok(Grows::Workload(name, option)) => {
                 for workload in plan.workloads.iter_mut().filter(|w| w.name == name) {
                     workload.options.insert(option.to_owned(), size.to_string());

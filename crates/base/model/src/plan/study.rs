@@ -17,7 +17,7 @@ pub enum Study {
     /// Cost of a command on each machine. The variants' shares then give guests the host's own root.
     Exec(Box<CommandSpec>),
     /// Comparison of several VM configurations: the faster one.
-    Compare(CompareSpec),
+    Compare(WithCommand<Compare>),
     /// Growth of a cost with a size.
     Scale(SizeRange),
     /// Cost of each method of sharing the plan's tree with guests.
@@ -27,7 +27,7 @@ pub enum Study {
     /// Work of guest kernels at an avoidable cost.
     GuestAntipatterns,
     /// Where the time of a guest's VMM goes while it runs the plan's workload, or a command.
-    Profile(ProfileSpec),
+    Profile(WithCommand<ProfileSettings>),
     /// Where the time of the block requests of a running VM goes, as the host sees them.
     VmLayers(ObservedVm),
     /// VM exits of a running VM, by cause.
@@ -44,7 +44,7 @@ pub enum Study {
 
 impl Study {
     /// The default study of these workloads.
-    pub fn of(workloads: &[WorkloadSpec]) -> Study {
+    pub fn default_for(workloads: &[WorkloadSpec]) -> Study {
         let runs = |name| workloads.iter().any(|w| w.name == name);
         if runs(WorkloadName::Exits) {
             Study::Exits
@@ -123,11 +123,6 @@ pub struct WithCommand<T> {
     /// The command of the workload `exec`; `None` for workloads of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }
-
-/// A comparison: the settings that say when it has measured enough, and the command that is compared.
-pub type CompareSpec = WithCommand<Compare>;
-/// A profile: rates, duration, the process or file, and the command that is profiled.
-pub type ProfileSpec = WithCommand<ProfileSettings>;
 
 /// A tuning of a guest: the settings to try, and the workload that is tuned for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -319,18 +314,9 @@ pub struct SizeRange {
     pub left_out: Vec<u64>,
 }
 
-/// Owner of a range's option: the guest or a workload.
+/// Size that a range varies: one of the guest, or an option of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grows<'a> {
-    /// A size of the guest.
-    Guest(GuestSize),
-    /// An option of a workload.
-    Workload(WorkloadName, &'a str),
-}
-
-/// Size of a guest that a range can vary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GuestSize {
     /// Number of vCPUs.
     Cpus,
     /// MiB of memory.
@@ -339,20 +325,17 @@ pub enum GuestSize {
     Disks,
     /// Memory regions without use.
     MemoryRegions,
+    /// An option of a workload.
+    Workload(WorkloadName, &'a str),
 }
 
-impl GuestSize {
-    const NAMES: [(&'static str, GuestSize); 4] = [
-        ("guest.cpus", GuestSize::Cpus),
-        ("guest.memory-mib", GuestSize::Memory),
-        ("guest.disks", GuestSize::Disks),
-        ("guest.memory-regions", GuestSize::MemoryRegions),
+impl Grows<'_> {
+    const OF_GUEST: [(&'static str, Grows<'static>); 4] = [
+        ("guest.cpus", Grows::Cpus),
+        ("guest.memory-mib", Grows::Memory),
+        ("guest.disks", Grows::Disks),
+        ("guest.memory-regions", Grows::MemoryRegions),
     ];
-
-    /// Returns true if the size can be set natively, too.
-    pub const fn is_hosts_too(self) -> bool {
-        matches!(self, GuestSize::Cpus | GuestSize::Memory)
-    }
 }
 
 impl SizeRange {
@@ -364,11 +347,11 @@ impl SizeRange {
         let size = |i: usize| (low * (high / low).powf(i as f64 / last as f64)).round() as u64;
         let mut steps: Vec<u64> = (0..last).map(size).chain([to]).collect();
         steps.dedup();
-        SizeRange::of(option, steps)
+        SizeRange::new(option, steps)
     }
 
-    /// Those sizes, without a budget.
-    pub fn of(option: &str, steps: Vec<u64>) -> SizeRange {
+    /// A range of these sizes, without a budget.
+    pub fn new(option: &str, steps: Vec<u64>) -> SizeRange {
         SizeRange {
             option: option.to_owned(),
             steps,
@@ -387,11 +370,9 @@ impl SizeRange {
     /// # Errors
     /// [`PlanError::Invalid`] if the option is neither an option of a workload's form nor one of the guest's sizes.
     pub fn grows(&self) -> Result<Grows<'_>, PlanError> {
-        if let Some((_, size)) = GuestSize::NAMES
-            .iter()
-            .find(|(name, _)| *name == self.option)
-        {
-            return Ok(Grows::Guest(*size));
+        let mut of_guest = Grows::OF_GUEST.into_iter();
+        if let Some((_, size)) = of_guest.find(|(name, _)| *name == self.option) {
+            return Ok(size);
         }
         let known = self
             .option
@@ -403,7 +384,7 @@ impl SizeRange {
                 PlanError::Invalid(format!(
                     "range.option '{}' cannot be varied: give WORKLOAD.OPTION, {}",
                     self.option.escape_default(),
-                    GuestSize::NAMES.map(|(name, _)| name).join(", ")
+                    Grows::OF_GUEST.map(|(name, _)| name).join(", ")
                 ))
             })
     }

@@ -1,7 +1,7 @@
 //! Plans as people write them: read, refused, and written again.
 
 use super::*;
-use crate::{Machine, Probes, WorkloadName, WorkloadSpec};
+use crate::{Machine, Probes, WithCommand, WorkloadName, WorkloadSpec};
 
 fn plan() -> Plan {
     let workload = WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000);
@@ -201,7 +201,7 @@ fn sizes_that_share_a_boot_follow_on_each_other() {
     );
     // Without a shared boot each slot is one.
     let apart = Plan {
-        study: Study::Scale(SizeRange::of("disk.depth", vec![1, 4, 32])),
+        study: Study::Scale(SizeRange::new("disk.depth", vec![1, 4, 32])),
         ..plan
     };
     assert_eq!(
@@ -277,7 +277,7 @@ fn variants_that_share_a_boot_take_turns_in_a_random_order_and_its_reverse() {
         ..spec.settings
     };
     let apart = Plan {
-        study: Study::Compare(CompareSpec {
+        study: Study::Compare(WithCommand {
             settings,
             command: None,
         }),
@@ -431,7 +431,7 @@ fn each_step_is_a_plan_and_a_turn_of_its_own() {
         (4, 1)
     );
     let too_many = Plan {
-        study: Study::Scale(SizeRange::of("guest.memory-regions", vec![1, 2, 4000])),
+        study: Study::Scale(SizeRange::new("guest.memory-regions", vec![1, 2, 4000])),
         ..disks
     };
     assert!(

@@ -73,8 +73,10 @@ pub enum SettingPart {
     Share,
     /// The backend of the measured network card.
     Backend,
-    /// A file of the guest's kernel, which its agent may set to these values.
-    GuestFile(FileValues),
+    /// A file of the guest's kernel, which its agent may set to one of these values.
+    GuestFile(&'static [&'static str]),
+    /// A file of the guest's kernel, which its agent may set to a number up to this one.
+    GuestNumber(u32),
     /// A file of the host's kernel; `*` in its path stands for every CPU.
     HostFile {
         /// Path of the file.
@@ -104,25 +106,6 @@ pub enum ScsiDevice {
     ControllerAs(&'static str),
     /// The disk.
     Disk,
-}
-
-/// Values that may be written into a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileValues {
-    /// One of these.
-    OneOf(&'static [&'static str]),
-    /// A number up to this one.
-    UpTo(u32),
-}
-
-impl FileValues {
-    /// Returns true if the value is one of them.
-    pub fn contain(self, value: &str) -> bool {
-        match self {
-            FileValues::OneOf(known) => known.contains(&value),
-            FileValues::UpTo(most) => value.parse::<u32>().is_ok_and(|number| number <= most),
-        }
-    }
 }
 
 /// Value of a setting that nobody sets.
@@ -319,6 +302,17 @@ impl Libvirt {
 }
 
 impl SettingPart {
+    /// Returns true if it is a file of the guest's kernel that its agent may set to this value.
+    pub(super) fn takes_in_guest(self, value: &str) -> bool {
+        match self {
+            SettingPart::GuestFile(known) => known.contains(&value),
+            SettingPart::GuestNumber(most) => {
+                value.parse::<u32>().is_ok_and(|number| number <= most)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns true for a part of the measured disk or network card, or of what is behind it.
     pub fn is_of_device(self) -> bool {
         use SettingPart::{

@@ -1,8 +1,7 @@
 //! Settings of the guest as a whole, of its kernel, and of the tree of files that it has.
 
 use super::entry::{
-    FileValues, Libvirt, NO_FIGURE, OTHER, Restored, Setting, SettingPart, SettingPlace,
-    SpecialValue, Unset,
+    Libvirt, NO_FIGURE, OTHER, Restored, Setting, SettingPart, SettingPlace, SpecialValue, Unset,
 };
 use crate::{CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES};
 
@@ -95,10 +94,10 @@ const fn mount(key: &'static str, source: &'static str) -> Setting {
 }
 
 /// A file of the guest's kernel, which its agent may set to some values.
-const fn file(path: &'static str, values: FileValues) -> Setting {
+const fn file(path: &'static str, part: SettingPart) -> Setting {
     Setting {
         key: path,
-        part: SettingPart::GuestFile(values),
+        part,
         place: SettingPlace::GuestSysfs,
         unset: Unset::Choice,
         cost: ChangeCost::Live,
@@ -318,17 +317,20 @@ pub(super) const TABLE: &[Setting] = &[
         "`NAME=VALUE` of the share's server",
         NO_FIGURE,
     ),
-    file(CLOCK_SOURCE_FILE, FileValues::OneOf(&FAST_CLOCK_SOURCES)),
+    file(
+        CLOCK_SOURCE_FILE,
+        SettingPart::GuestFile(&FAST_CLOCK_SOURCES),
+    ),
     file(
         "/sys/block/GUEST_DISK/cache_type",
-        FileValues::OneOf(&["write back"]),
+        SettingPart::GuestFile(&["write back"]),
     ),
     file(
         "/sys/block/GUEST_DISK/queue/scheduler",
-        FileValues::OneOf(&["none"]),
+        SettingPart::GuestFile(&["none"]),
     ),
     file(
         "/sys/block/GUEST_DISK/queue/read_ahead_kb",
-        FileValues::UpTo(MAX_READ_AHEAD_KB),
+        SettingPart::GuestNumber(MAX_READ_AHEAD_KB),
     ),
 ];

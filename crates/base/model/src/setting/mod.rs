@@ -8,8 +8,8 @@ mod host;
 mod remedy;
 
 pub use entry::{
-    FileValues, Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart,
-    SettingPlace, SpecialValue, Unset,
+    Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,
+    SpecialValue, Unset,
 };
 pub use remedy::Remedy;
 

@@ -1,6 +1,6 @@
 //! Remedies of known costs, as data; a setting as a remedy, as a line for people, as a live change.
 
-use super::entry::{Setting, SettingPart, SettingPlace, SpecialValue, is_same};
+use super::entry::{Setting, SettingPlace, SpecialValue, is_same};
 use crate::{CLOCK_SOURCE_FILE, ChangeCost, LiveSetting, SettingValue, is_disk_name};
 use serde::{Deserialize, Serialize};
 
@@ -86,9 +86,7 @@ impl Setting {
             of_disk()
         };
         let setting = key.and_then(|key| Setting::all().find(|setting| setting.key == key));
-        setting.is_some_and(
-            |setting| matches!(setting.part, SettingPart::GuestFile(values) if values.contain(value)),
-        )
+        setting.is_some_and(|setting| setting.part.takes_in_guest(value))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workloads as plans and recordings know them: names, needs and metrics, from their [table](crate::workloads), and a workload with
 //! its options.
 
+use crate::PlanError;
 use crate::number::{Better, Unit};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -254,17 +255,15 @@ impl fmt::Display for WorkloadName {
     }
 }
 
-/// The name given is no workload.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown workload '{0}': choose from {known}", known = WorkloadName::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>().join(", "))]
-pub struct UnknownWorkload(pub String);
-
 impl FromStr for WorkloadName {
-    type Err = UnknownWorkload;
-    fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
+    type Err = PlanError;
+    fn from_str(s: &str) -> Result<Self, PlanError> {
         let mut all = WorkloadName::ALL.iter().copied();
-        all.find(|workload| workload.as_str() == s)
-            .ok_or_else(|| UnknownWorkload(s.to_owned()))
+        all.find(|workload| workload.as_str() == s).ok_or_else(|| {
+            let known: Vec<&str> = WorkloadName::ALL.iter().map(|w| w.as_str()).collect();
+            let known = known.join(", ");
+            PlanError::Invalid(format!("unknown workload '{s}': choose from {known}"))
+        })
     }
 }
 

@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn fields_of_formats_tell_the_architecture() {
-        let of = |system: &str, name: &str, fields: &[&str]| {
+        let found = |system: &str, name: &str, fields: &[&str]| {
             let common = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
                  \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
             let field = |(n, name): (usize, &&str)| {
@@ -217,20 +217,23 @@ mod tests {
             foreign_kvm(&formats)
         };
         assert_eq!(
-            of("kvm", "kvm_exit", &["ret", "esr_ec", "vcpu_pc"]),
+            found("kvm", "kvm_exit", &["ret", "esr_ec", "vcpu_pc"]),
             Some(ARM)
         );
-        assert_eq!(of("kvm", "kvm_exit", &["sepc", "scause"]), Some(RISCV));
+        assert_eq!(found("kvm", "kvm_exit", &["sepc", "scause"]), Some(RISCV));
         assert_eq!(
-            of("kvm", "kvm_exit", &["pc", "reason"]),
+            found("kvm", "kvm_exit", &["pc", "reason"]),
             Some(LOONGARCH_OR_MIPS)
         );
-        assert_eq!(of("kvm_hv", "kvm_guest_exit", &["vcpu_id"]), Some(POWERPC));
-        assert_eq!(of("kvm", "kvm_s390_sie_enter", &["id"]), Some(S390));
         assert_eq!(
-            of("kvm", "kvm_exit", &["exit_reason", "guest_rip", "isa"]),
+            found("kvm_hv", "kvm_guest_exit", &["vcpu_id"]),
+            Some(POWERPC)
+        );
+        assert_eq!(found("kvm", "kvm_s390_sie_enter", &["id"]), Some(S390));
+        assert_eq!(
+            found("kvm", "kvm_exit", &["exit_reason", "guest_rip", "isa"]),
             None
         );
-        assert_eq!(of("block", "kvm_enter", &["x"]), None);
+        assert_eq!(found("block", "kvm_enter", &["x"]), None);
     }
 }

@@ -10,7 +10,7 @@ pub(crate) use architecture::foreign_kvm_line;
 pub use exit_reasons::{ExitReasons, SVM, VMX};
 pub(crate) use exit_reasons::{NAMED_IN_TEXT, exit_reason_named};
 pub use syscalls::{
-    CallPhase, CallTimes, FUTEX, SystemCall, call_rows, system_call, system_call_name,
+    CallPhase, CallTimes, FUTEX, Moments, SystemCall, call_rows, system_call, system_call_name,
 };
 pub use timeline::{EventWindow, Moment, SchedTimeline, ThreadState, Waker};
 

@@ -22,8 +22,8 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// With an unstripped build, where one was given, and with what packages or debuginfod left here.
-    pub fn of(space: &'a Space, kernel: &'a Kernel, given: Option<Elf>) -> Names<'a> {
+    /// Finds the tables of a process: an unstripped build, where one was given, and files that packages or debuginfod left here.
+    pub fn find(space: &'a Space, kernel: &'a Kernel, given: Option<Elf>) -> Names<'a> {
         let stripped = |module: &LoadedModule| space.source.stripped(&module.elf);
         let mut tables: Vec<Option<Rc<Elf>>> = space.modules.iter().map(stripped).collect();
         let of_given = given.as_ref().and_then(|build| whose(build, space));

@@ -146,7 +146,7 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut Sampl
     let Chain {
         kernel: in_kernel,
         user: in_program,
-    } = Chain::of(sample);
+    } = Chain::read(sample);
     let mut places: Vec<CodeLocation> = in_kernel
         .into_iter()
         .map(|at| CodeLocation {
@@ -216,7 +216,7 @@ struct Chain {
 
 impl Chain {
     /// Reads the callchain of a sample; of one without a callchain the address where the CPU was.
-    fn of(sample: &SampleRecord<'_>) -> Chain {
+    fn read(sample: &SampleRecord<'_>) -> Chain {
         if let Some(entries) = &sample.callchain {
             return Chain::followed((0..entries.len()).filter_map(|at| entries.get(at)));
         }
@@ -292,23 +292,27 @@ mod tests {
     fn an_address_behind_the_users_mark_is_the_programs_whatever_its_value() {
         const GARBAGE: u64 = 0x8b48_0789_48fb_8948;
         let parts = |Chain { kernel, user }: Chain| (kernel, user);
-        let alone = |ip, cpu_mode| parts(Chain::of(&empty(ip, cpu_mode)));
-        let of = |entries: &[u64]| parts(Chain::followed(entries.iter().copied()));
+        let alone = |ip, cpu_mode| parts(Chain::read(&empty(ip, cpu_mode)));
+        let followed = |entries: &[u64]| parts(Chain::followed(entries.iter().copied()));
         let (kernel, user) = (KERNEL_FOLLOWS, USER_FOLLOWS);
         assert_eq!(
-            of(&[user, 0x40_1000, GARBAGE, u64::MAX]),
+            followed(&[user, 0x40_1000, GARBAGE, u64::MAX]),
             (vec![], vec![0x40_1000, GARBAGE, u64::MAX])
         );
         assert_eq!(
-            of(&[kernel, KERNEL + 8, MARKS, user, 0x40_1000, GARBAGE]),
+            followed(&[kernel, KERNEL + 8, MARKS, user, 0x40_1000, GARBAGE]),
             (vec![KERNEL + 8], vec![0x40_1000, GARBAGE])
         );
         for other in OTHERS_FOLLOW {
-            assert_eq!(of(&[other, 7, KERNEL + 9]), (vec![], vec![]), "{other:#x}");
+            assert_eq!(
+                followed(&[other, 7, KERNEL + 9]),
+                (vec![], vec![]),
+                "{other:#x}"
+            );
         }
         // Some files have no marks.
         assert_eq!(
-            of(&[KERNEL + 8, 0x40_1000]),
+            followed(&[KERNEL + 8, 0x40_1000]),
             (vec![KERNEL + 8], vec![0x40_1000])
         );
         assert_eq!(alone(GARBAGE, CpuMode::User), (vec![], vec![GARBAGE]));

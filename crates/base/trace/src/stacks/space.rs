@@ -102,8 +102,8 @@ pub struct Space {
 }
 
 impl Space {
-    /// A process's as it is now.
-    pub fn of(pid: i32) -> Space {
+    /// Reads the address space that a process has now.
+    pub fn of_process(pid: i32) -> Space {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let exe = exe.to_string_lossy();
         let mut space = Space::empty(FileSource::Process(pid));

@@ -63,8 +63,8 @@ fn sound() -> Vec<u8> {
 struct Run(tempfile::TempDir);
 
 impl Run {
-    /// A recording of this study.
-    fn of(study: Study) -> Run {
+    /// Makes a recording of this study.
+    fn record(study: Study) -> Run {
         let folder = tempfile::tempdir().unwrap();
         let plan = Plan {
             study,
@@ -88,7 +88,7 @@ impl Run {
     }
 
     fn vm() -> Run {
-        Run::of(Study::VmLayers(ObservedVm {
+        Run::record(Study::VmLayers(ObservedVm {
             pid: 1,
             started: None,
             name: None,
@@ -186,13 +186,13 @@ fn what_is_no_guests_trace_is_refused_with_the_next_step() {
         device: DeviceClass::Net,
     };
     assert!(
-        Run::of(Study::VmLayers(packets))
+        Run::record(Study::VmLayers(packets))
             .add(&sound())
             .unwrap_err()
             .contains("leave --device net out")
     );
     assert!(
-        Run::of(Study::VmExits(ObservedVm {
+        Run::record(Study::VmExits(ObservedVm {
             pid: 1,
             started: None,
             name: None,

@@ -157,7 +157,7 @@ impl RecordBuffer {
             .iter()
             .filter(|(_, sampled)| !sampled.samples.is_empty());
         let profiles = sampled
-            .map(|(space, sampled)| Names::of(space, &kernel, None).profile(sampled, |_| None));
+            .map(|(space, sampled)| Names::find(space, &kernel, None).profile(sampled, |_| None));
         let mut profile = Profile::together(profiles, inside);
         let names = profile
             .functions
@@ -230,7 +230,7 @@ impl Processes {
             Some(&program) => program,
             // There before, and there still; or a thread of the kernel's.
             None if has_ended(pid) => self.begin(pid, self.ended()),
-            None => self.begin(pid, Space::of(pid)),
+            None => self.begin(pid, Space::of_process(pid)),
         };
         let (space, sampled) = &mut self.programs[program];
         stacks::take(record, space, sampled);

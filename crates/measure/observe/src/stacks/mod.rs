@@ -104,7 +104,7 @@ impl OnCpuSampler {
         let own = own_cpu_time().saturating_sub(before);
         threads.extend(thread_names(pid));
         let kernel = Kernel::read();
-        let tables = Names::of(&space, &kernel, build);
+        let tables = Names::find(&space, &kernel, build);
         OnCpu {
             profile: tables.profile(&sampled, |tid| threads.get(&tid).cloned()),
             hz: settings.hz,
@@ -132,7 +132,7 @@ pub(crate) fn trigger(sampler: &Sampler) -> &'static str {
 fn space_and_build(
     settings: &StackSampling,
 ) -> Result<(Space, Option<stacks::Elf>), stacks::StackError> {
-    let space = Space::of(settings.pid);
+    let space = Space::of_process(settings.pid);
     let build = settings.symbols.as_deref();
     let build = build.map(|path| stacks::build(path, &space)).transpose()?;
     Ok((space, build))

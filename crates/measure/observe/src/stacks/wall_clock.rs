@@ -91,7 +91,7 @@ pub fn wall_clock(
     let mut pauses: Vec<u64> = pauses.iter().map(|pause| pause.as_nanos() as u64).collect();
     pauses.sort_unstable();
     Ok(WallClock {
-        profile: Names::of(&watch.space, &Kernel::read(), watch.build)
+        profile: Names::find(&watch.space, &Kernel::read(), watch.build)
             .profile(&watch.sampled, |tid| threads.get(&tid).cloned()),
         unwound: watch.sampled.unwound,
         moments,

@@ -394,7 +394,7 @@ mod tests {
             let range = SizeRange {
                 budget_s,
                 one_boot,
-                ..SizeRange::of("open-fids.count", steps())
+                ..SizeRange::new("open-fids.count", steps())
             };
             Plan {
                 study: Study::Scale(range),

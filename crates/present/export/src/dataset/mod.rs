@@ -59,7 +59,7 @@ impl Dataset {
     /// # Errors
     /// [`ExportError`] when a file cannot be written, or the run has no date. Each file is there whole or not at all.
     pub fn add(&self, recording: &Recording) -> Result<Added, ExportError> {
-        let run = Run::of(recording, self.hash_host)?;
+        let run = Run::identify(recording, self.hash_host)?;
         let mut added = Added::default();
         let tables = [
             ("figures", figures::rows(recording, &run)),
@@ -78,8 +78,8 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::add`]; when a trace cannot be read.
     pub fn add_requests(&self, recording: &Recording) -> Result<Added, ExportError> {
-        let run = Run::of(recording, self.hash_host)?;
-        let trials = ObservedTrials::of(recording)?;
+        let run = Run::identify(recording, self.hash_host)?;
+        let trials = ObservedTrials::read(recording)?;
         let mut added = Added::default();
         if trials.is_empty() {
             return Ok(added);

@@ -13,8 +13,12 @@ use vmtax_recording::Recording;
 
 /// Makes the report of imported traces.
 pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report<'a> {
-    let of = |side| found.facts.files.iter().any(|file| file.side == side);
-    if let Some(layers) = found.layers.as_ref().filter(|_| of(TraceSide::Unknown)) {
+    let has_side = |side| found.facts.files.iter().any(|file| file.side == side);
+    if let Some(layers) = found
+        .layers
+        .as_ref()
+        .filter(|_| has_side(TraceSide::Unknown))
+    {
         return of_disks(recording, found, layers);
     }
     let origin = origin(recording);

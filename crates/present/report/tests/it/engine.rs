@@ -3,7 +3,7 @@
 use crate::terminal::assert_within;
 use vmtax_report::{Block, Cell, Notice, Report, Section, Style, Table, figures, words};
 
-fn of(table: Table) -> Report<'static> {
+fn report_with(table: Table) -> Report<'static> {
     Report {
         title: "A report".into(),
         sections: vec![Section::new("", vec![Block::Table(table)])],
@@ -42,7 +42,7 @@ fn table() -> Table {
 
 #[test]
 fn columns_shorten_and_leave_step_by_step() {
-    let report = of(table());
+    let report = report_with(table());
     let wide = text(&report, 80);
     assert!(
         wide.contains("10.00 to 12.00 µs") && wide.contains("±1.2 %") && wide.contains("length  "),
@@ -66,13 +66,13 @@ fn a_table_names_the_columns_that_left_with_their_figures() {
     let table_with_interval = |interval: &str| {
         let mut table = table().naming_left_out();
         table.rows.clear();
-        of(table.rows([vec!["a name of some length", "11.00 µs", interval, "–"]]))
+        report_with(table.rows([vec!["a name of some length", "11.00 µs", interval, "–"]]))
     };
     assert!(
         text(&table_with_interval("10.00 to 12.00 µs"), 40)
             .ends_with("\nToo narrow for: interval.\n")
     );
-    let unknown = [table_with_interval("–"), of(table())];
+    let unknown = [table_with_interval("–"), report_with(table())];
     assert!(
         unknown
             .iter()
@@ -90,11 +90,13 @@ fn columns_that_do_not_fit_follow_below_under_the_same_names() {
         .into_iter()
         .chain((0..12).map(|i| format!("figure {i}")))
         .collect();
-    let report = of(Table {
-        parts: true,
-        ..Table::new("A table", columns)
-    }
-    .rows([cells]));
+    let report = report_with(
+        Table {
+            parts: true,
+            ..Table::new("A table", columns)
+        }
+        .rows([cells]),
+    );
     let shown = text(&report, 40);
     assert!(
         (0..12).all(|i| shown.contains(&format!("figure {i}"))),
@@ -109,9 +111,11 @@ fn columns_that_do_not_fit_follow_below_under_the_same_names() {
 #[test]
 fn rows_beyond_the_most_are_counted() {
     let rows = (0..30).map(|i| vec![format!("row {i}")]);
-    let report = of(Table::new("A table", vec![words("name")])
-        .rows(rows)
-        .most(20));
+    let report = report_with(
+        Table::new("A table", vec![words("name")])
+            .rows(rows)
+            .most(20),
+    );
     assert!(
         text(&report, 80).ends_with("row 19\nand 10 more\n"),
         "{}",
@@ -132,7 +136,7 @@ fn rows_beyond_the_most_are_counted() {
 
 #[test]
 fn the_answer_comes_first_in_every_format() {
-    let mut report = of(table());
+    let mut report = report_with(table());
     report.answer = "It costs ×2.".into();
     report.basis = vec!["n = 6 rounds".into()];
     report.next = vec!["vmtax layers".into()];
@@ -161,7 +165,7 @@ fn the_answer_comes_first_in_every_format() {
             .starts_with("It costs ×2.\nA report · n = 6 rounds\nNext: vmtax layers\n")
     );
     assert!(
-        text(&of(table()), 80).starts_with("A report\n\n"),
+        text(&report_with(table()), 80).starts_with("A report\n\n"),
         "without an answer the title comes first"
     );
 }
@@ -171,7 +175,7 @@ fn markdown_has_the_tables_and_obeys_nothing() {
     let hostile = "<script>|*x*\u{1b}[2J\n# title".to_owned();
     let mut table = table();
     table.row(vec![hostile.clone()]);
-    let mut report = of(table);
+    let mut report = report_with(table);
     report.answer = hostile.clone();
     report.notices = vec![Notice::warnings(vec![format!("{hostile}\n```\nrm")])];
     let markdown = report.markdown();

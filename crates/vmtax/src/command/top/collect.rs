@@ -82,11 +82,11 @@ impl Collector {
     }
 
     /// Traces the exits of the VMs that KVM runs, of these or of all, for some time; of each what was found, or why not.
-    pub fn trace(
+    pub fn trace<F: Fn() -> bool + Sync>(
         &self,
         only: Option<i32>,
         time: Duration,
-        stop: &(dyn Fn() -> bool + Sync),
+        stop: &F,
     ) -> Vec<(i32, Result<GuestExits, String>)> {
         let is_wanted = |facts: &VmFacts| {
             only.is_none_or(|pid| pid == facts.pid)

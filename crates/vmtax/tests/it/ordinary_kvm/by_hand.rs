@@ -148,7 +148,7 @@ fn by_hand() -> MutexGuard<'static, ByHand> {
 struct Exits(PathBuf);
 
 impl Exits {
-    fn of(tid: &str) -> Exits {
+    fn count_from_now(tid: &str) -> Exits {
         let instance = tracing().join("instances/known-load");
         fs::create_dir(&instance).unwrap();
         let trigger = format!("hist:keys=common_pid if common_pid == {tid}");
@@ -194,7 +194,7 @@ fn echoes() -> f64 {
 fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
     let vm = by_hand();
     let _ping = Ends::start("ping", &format!("-q -i 0.05 -w 300 {ADDRESS}"));
-    let exits = Exits::of(&vm.thread("CPU 0/KVM"));
+    let exits = Exits::count_from_now(&vm.thread("CPU 0/KVM"));
     let truth = || (Instant::now(), exits.count(), echoes());
     let compared = || {
         // Of the device's requests the truth is their trace in the same time.

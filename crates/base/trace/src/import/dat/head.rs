@@ -111,7 +111,7 @@ const MAX_CPUS: u32 = 1 << 16;
 const MAX_CLOCK_TEXT: u64 = 4096;
 
 /// Reads the head of a file of version 6.
-pub(super) fn version_6(file: &mut (impl Read + Seek)) -> io::Result<Head> {
+pub(super) fn version_6<F: Read + Seek>(file: &mut F) -> io::Result<Head> {
     let layout = layout(file)?;
     let formats = formats(file)?;
     // Names of functions, and of trace_printk formats.
@@ -154,8 +154,8 @@ pub(super) fn version_6(file: &mut (impl Read + Seek)) -> io::Result<Head> {
 }
 
 /// The options of a buffer, and where each CPU's data are.
-fn table(
-    file: &mut (impl Read + Seek),
+fn table<F: Read + Seek>(
+    file: &mut F,
     instance: &str,
     cpus: u32,
     layout: PageLayout,
@@ -184,7 +184,7 @@ fn table(
 }
 
 /// Newer files have the clock behind the table, where older ones have nothing or the pages.
-fn clock_behind(file: &mut (impl Read + Seek), parts: &[CpuPages]) -> io::Result<Option<String>> {
+fn clock_behind<F: Read + Seek>(file: &mut F, parts: &[CpuPages]) -> io::Result<Option<String>> {
     let here = file.stream_position()?;
     let pages = parts
         .iter()
@@ -220,7 +220,7 @@ const MAX_BUFFERS: usize = 16 << 20;
 const COMPRESSED: u16 = 1;
 
 /// Reads the head of a file of version 7.
-pub(super) fn version_7(file: &mut (impl Read + Seek)) -> io::Result<Head> {
+pub(super) fn version_7<F: Read + Seek>(file: &mut F) -> io::Result<Head> {
     let codec = Codec::named(&string(file)?)?;
     let _version = string(file)?;
     let first = read::u64(file)?;
@@ -253,8 +253,8 @@ struct Directory {
 
 impl Directory {
     /// Reads the sections of options, the first of which is at `first`.
-    fn read(
-        file: &mut (impl Read + Seek),
+    fn read<F: Read + Seek>(
+        file: &mut F,
         first: u64,
         codec: Option<Codec>,
     ) -> io::Result<Directory> {
@@ -303,14 +303,14 @@ impl Directory {
     }
 
     /// Reads the content of a section that every file has.
-    fn required(&self, file: &mut (impl Read + Seek), id: u16, what: &str) -> io::Result<Vec<u8>> {
+    fn required<F: Read + Seek>(&self, file: &mut F, id: u16, what: &str) -> io::Result<Vec<u8>> {
         let place = self.places[usize::from(id - HEADER_INFO)]
             .ok_or_else(|| wrong(&format!("it has no {what}")))?;
         section(file, place, id, self.codec)
     }
 
     /// Reads the formats of all events.
-    fn formats(&self, file: &mut (impl Read + Seek)) -> io::Result<Formats> {
+    fn formats<F: Read + Seek>(&self, file: &mut F) -> io::Result<Formats> {
         let mut formats = Formats::default();
         let of_ftrace = self.required(file, FTRACE_FORMATS, "formats of ftrace")?;
         formats_of("ftrace", &mut of_ftrace.as_slice(), &mut formats)?;
@@ -320,9 +320,9 @@ impl Directory {
     }
 
     /// Reads where the pages of all buffers are, and takes the clock of the top one for that of the file.
-    fn parts(
+    fn parts<F: Read + Seek>(
         &mut self,
-        file: &mut (impl Read + Seek),
+        file: &mut F,
         layout: PageLayout,
     ) -> io::Result<Vec<CpuPages>> {
         let mut parts = Vec::new();
@@ -341,7 +341,7 @@ impl Directory {
     }
 
     /// Reads the names of threads; none where the file has no section of them.
-    fn threads(&self, file: &mut (impl Read + Seek)) -> io::Result<TracedThreads> {
+    fn threads<F: Read + Seek>(&self, file: &mut F) -> io::Result<TracedThreads> {
         let Some(at) = self.names else {
             return Ok(TracedThreads::new());
         };
@@ -351,7 +351,7 @@ impl Directory {
 }
 
 /// Reads the head of a section and returns its flags and the length of its content, bytes; the content follows.
-fn section_flags(file: &mut (impl Read + Seek), at: u64, id: u16) -> io::Result<(u16, u64)> {
+fn section_flags<F: Read + Seek>(file: &mut F, at: u64, id: u16) -> io::Result<(u16, u64)> {
     file.seek(SeekFrom::Start(at))?;
     let found = read::u16(file)?;
     if found != id {
@@ -365,8 +365,8 @@ fn section_flags(file: &mut (impl Read + Seek), at: u64, id: u16) -> io::Result<
 }
 
 /// The content of a section.
-fn section(
-    file: &mut (impl Read + Seek),
+fn section<F: Read + Seek>(
+    file: &mut F,
     at: u64,
     id: u16,
     codec: Option<Codec>,
@@ -387,8 +387,8 @@ fn codec_of(flags: u16, codec: Option<Codec>) -> io::Result<Option<Codec>> {
 }
 
 /// The option of a buffer: its clock, and its CPUs' data.
-fn buffer(
-    file: &mut (impl Read + Seek),
+fn buffer<F: Read + Seek>(
+    file: &mut F,
     mut data: &[u8],
     layout: PageLayout,
     codec: Option<Codec>,

@@ -124,7 +124,7 @@ pub(crate) fn perf_head(mut data: &[u8]) -> io::Result<Formats> {
 }
 
 /// Reads what stands before the pages. An error of kind `InvalidData` says what is wrong with the file.
-fn read_head(from: &mut (impl Read + Seek)) -> io::Result<Head> {
+fn read_head<F: Read + Seek>(from: &mut F) -> io::Result<Head> {
     match begin(from)?.as_str() {
         "6" => head::version_6(from),
         "7" => head::version_7(from),

@@ -47,7 +47,7 @@ impl TraceText {
     /// # Errors
     /// [`TraceError`] when it cannot be read or holds no line of an event.
     pub fn open(path: &Path) -> Result<TraceText, TraceError> {
-        TraceText::of(open(path)?, path)
+        TraceText::read(open(path)?, path)
     }
 
     /// Reads text from elsewhere as [`TraceText::open`] reads a file; `path` is for messages, and for
@@ -55,7 +55,7 @@ impl TraceText {
     ///
     /// # Errors
     /// [`TraceError`] when it cannot be read or holds no line of an event.
-    pub fn of(from: impl Read, path: &Path) -> Result<TraceText, TraceError> {
+    pub fn read(from: impl Read, path: &Path) -> Result<TraceText, TraceError> {
         let mut text = TraceText {
             path: path.to_owned(),
             has_ticks: false,

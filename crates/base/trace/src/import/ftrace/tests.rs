@@ -29,7 +29,7 @@ sleep  7302 [000] 15556.933053500:  sched:sched_switch: prev_comm=sleep prev_pid
 ";
 
 fn events(text: &str) -> Vec<(u64, u32, i32, String)> {
-    let opened = TraceText::of(text.as_bytes(), "text".as_ref()).unwrap();
+    let opened = TraceText::read(text.as_bytes(), "text".as_ref()).unwrap();
     let decoder = KernelDecoder::new(opened.formats());
     assert!(
         decoder.unreadable().is_empty(),
@@ -90,7 +90,7 @@ fn each_tools_lines_are_read() {
         got[4].3
     );
     assert_eq!((got[4].2, got.len()), (7, 5));
-    let opened = TraceText::of(TRACE.as_bytes(), "text".as_ref()).unwrap();
+    let opened = TraceText::read(TRACE.as_bytes(), "text".as_ref()).unwrap();
     assert_eq!(opened.threads()[&22259].process, Some(22250));
     assert_eq!(opened.threads()[&7].name, "odd [name] x");
 
@@ -138,7 +138,7 @@ fn exit_reasons_keep_their_names() {
         )
     });
     let text = lines.concat();
-    let opened = TraceText::of(text.as_bytes(), "text".as_ref()).unwrap();
+    let opened = TraceText::read(text.as_bytes(), "text".as_ref()).unwrap();
     let format = opened
         .formats()
         .event("kvm", "kvm_exit")
@@ -262,7 +262,7 @@ fn flags_tell_of_interrupts_and_times_may_be_ticks() {
     ] {
         assert_eq!(event(other), None, "{other}");
     }
-    assert!(TraceText::of("nothing\n".as_bytes(), "text".as_ref()).is_err());
+    assert!(TraceText::read("nothing\n".as_bytes(), "text".as_ref()).is_err());
 }
 
 proptest! {
@@ -273,7 +273,7 @@ proptest! {
         while !text.is_char_boundary(at) { at -= 1; }
         text.insert_str(at, &with);
         for text in [text, format!("a-1 [000] 1.000002: {name}: {rest}\n")] {
-            if let Ok(opened) = TraceText::of(text.as_bytes(), "text".as_ref()) {
+            if let Ok(opened) = TraceText::read(text.as_bytes(), "text".as_ref()) {
                 let mut events = opened.events_of(text.as_bytes());
                 while let Some(entry) = events.next().unwrap() {
                     if let Entry::Event(event) = entry {

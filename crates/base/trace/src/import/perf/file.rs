@@ -89,7 +89,7 @@ fn unsupported(form: &str) -> io::Error {
 
 /// Reads what is before and behind the records; an error of kind `InvalidData` says what is wrong, one of kind `Unsupported`
 /// what cannot be read though nothing is.
-pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
+pub(super) fn head<F: Read + Seek>(file: &mut F) -> io::Result<Data> {
     let length = file.seek(SeekFrom::End(0))?;
     file.rewind()?;
     match &read::bytes::<8>(file)? {
@@ -158,8 +158,8 @@ fn events(from: &mut impl Read) -> io::Result<()> {
 
 /// Goes over the records by their lengths, and hands over each one's kind, flags and body; of a sample only its first
 /// bytes: the copies of stacks behind them are most of a file, and are not read.
-pub(super) fn records(
-    file: &mut (impl Read + Seek),
+pub(super) fn records<F: Read + Seek>(
+    file: &mut F,
     data: &Data,
     mut each: impl FnMut(RecordType, u16, &[u8]) -> io::Result<()>,
 ) -> io::Result<()> {

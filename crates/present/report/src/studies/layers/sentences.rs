@@ -57,7 +57,7 @@ pub fn corrected(column: &LayerColumn) -> Option<String> {
     };
     let holds = |traced: Estimate| (i.low..=i.high).contains(&traced.median);
     let holds_traced = column.observer.is_some_and(holds);
-    let verdict = match Verdict::of(ratio, 1.0) {
+    let verdict = match Verdict::by_interval(ratio, 1.0) {
         Verdict::Faster => "they do not agree, tracing costs less than the calibration has it",
         Verdict::Slower => "they do not agree, tracing costs more than the calibration has it",
         // An interval that holds both ends tells nothing.
@@ -283,7 +283,7 @@ mod tests {
             }),
         };
         let (ratio, ns) = (estimate(|r| r), estimate(|r| (r - 1.0) * 240_000.0));
-        let verdict = Verdict::of(&ratio, 1.0);
+        let verdict = Verdict::by_interval(&ratio, 1.0);
         difference(&Difference {
             machine: Machine::TCG,
             base: "aio=threads".into(),

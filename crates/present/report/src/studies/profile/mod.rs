@@ -38,7 +38,7 @@ pub fn report<'a>(
     let missing = findings.missing.iter();
     Report {
         study: "profile",
-        title: of(findings),
+        title: subject(findings),
         basis: vec![heading(findings)],
         answer: threads::answer(findings),
         next: vec![format!("{} --details", origin.command)],
@@ -81,7 +81,7 @@ fn sections<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures) -> Vec<Se
 }
 
 /// Returns the subject of a profile: "qemu-system-x86_64, process 123", and the file if other tools recorded it.
-pub fn of(findings: &ProfileFindings) -> String {
+pub fn subject(findings: &ProfileFindings) -> String {
     let (program, pid) = (&findings.program, findings.pid);
     let process = (pid > 0).then(|| format!("{program}, process {pid}"));
     findings.file.iter().cloned().chain(process).joined(": ")

@@ -232,7 +232,7 @@ mod tests {
     use vmtax_model::samples::StopsEnded;
 
     /// A profile of which there is so much of everything.
-    fn of(n: u64) -> ProfileFindings {
+    fn counted(n: u64) -> ProfileFindings {
         let pauses = Pauses {
             count: n,
             unstopped: n,
@@ -286,18 +286,22 @@ mod tests {
                 .into_iter()
                 .find(|note| note.contains("rough"))
         };
-        let few = rough(&of(99)).unwrap();
+        let few = rough(&counted(99)).unwrap();
         assert!(
             few.starts_with("Only 99 samples")
                 && few.contains("--duration")
                 && few.contains("--hz"),
             "{few}"
         );
-        assert!(rough(&of(1)).unwrap().starts_with("Only 1 sample on CPU"));
-        assert_eq!([rough(&of(0)), rough(&of(100))], [None, None]);
+        assert!(
+            rough(&counted(1))
+                .unwrap()
+                .starts_with("Only 1 sample on CPU")
+        );
+        assert_eq!([rough(&counted(0)), rough(&counted(100))], [None, None]);
         let theirs = rough(&ProfileFindings {
             file: Some("perf.data".to_owned()),
-            ..of(9)
+            ..counted(9)
         })
         .unwrap();
         assert!(
@@ -308,7 +312,7 @@ mod tests {
 
     #[test]
     fn stops_are_reported_and_their_end() {
-        let mut findings = of(200);
+        let mut findings = counted(200);
         assert!(
             said(&findings).contains("samples: 200 with the thread stopped")
                 && !said(&findings).contains("any more")
@@ -329,7 +333,7 @@ mod tests {
 
     #[test]
     fn one_is_not_many() {
-        let (one, two) = (said(&of(1)), said(&of(2)));
+        let (one, two) = (said(&counted(1)), said(&counted(2)));
         for word in ["sample", "stack", "event"] {
             assert!(
                 one.contains(&format!("1 {word} ")) || one.contains(&format!("1 {word};")),

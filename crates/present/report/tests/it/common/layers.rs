@@ -444,7 +444,7 @@ fn difference(variant: &str, low: f64, median: f64, high: f64, rounds: u32) -> D
             difference: Some(estimate(|r| (r - 1.0) * 240e3)),
             rounds,
             p: None,
-            verdict: Verdict::of(&ratio, 1.0),
+            verdict: Verdict::by_interval(&ratio, 1.0),
         },
     }
 }

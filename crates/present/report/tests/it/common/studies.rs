@@ -70,7 +70,7 @@ pub fn compared(rounds: u32, costs: &[f64]) -> Recording {
         budget_s: None,
         one_boot: false,
     };
-    recording.plan.study = Study::Compare(CompareSpec {
+    recording.plan.study = Study::Compare(WithCommand {
         settings,
         command: None,
     });
@@ -112,7 +112,7 @@ pub fn shared(rounds: u32, costs: &[f64]) -> Recording {
 /// A size of three steps; one more costs every metric a hundredth.
 pub fn grown(rounds: u32) -> (Recording, GrowthFindings) {
     let mut recording = recording(&[Machine::NATIVE, Machine::TCG], rounds);
-    recording.plan.study = Study::Scale(SizeRange::of("threads.threads", vec![1, 30, 900]));
+    recording.plan.study = Study::Scale(SizeRange::new("threads.threads", vec![1, 30, 900]));
     let flat = std::mem::take(&mut recording.trials);
     for step in [1, 30, 900] {
         for mut trial in flat.clone() {
