@@ -3,8 +3,7 @@
 //! either side from its CPU meanwhile: that only widens this one interval, and the intervals of thousands of
 //! exchanges are intersected. What is left is about as wide as the quickest way there and back.
 
-use crate::ticks::now;
-use crate::{ClockError, Shared, checked};
+use crate::{ClockError, Shared, checked, now};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vmtax_model::Ping;

@@ -4,18 +4,18 @@
 //! [`Evidence`]: stamps exchanged through memory that both sides see ([`exchange`] and [`answer`] over [`Shared`]),
 //! KVM's own record, and cause and effect. It gives a [`ClockMap`], the only way from [`GuestTicks`] to [`HostTicks`].
 
-mod error;
 mod exchange;
 mod shared;
-mod ticks;
 
-pub use error::ClockError;
 pub use exchange::{GUEST_CELL, HOST_CELL, answer, exchange};
 pub use shared::Shared;
-pub use ticks::{GuestTicks, HostTicks, beat, host_mhz, time_of_day};
 
+use rustix::time::{ClockId, clock_gettime};
+use std::arch::x86_64::{_mm_lfence, _rdtsc};
 use std::fmt;
-use vmtax_model::Ping;
+use std::io;
+use std::time::Duration;
+use vmtax_model::{ClockReading, Moment, Ping, limit_remedy};
 
 /// No clock drifts faster, ticks per million: what NTP takes for the most (RFC 5905, `MAXFREQ`).
 const MAX_DRIFT_PPM: i128 = 500;
@@ -368,4 +368,167 @@ pub(crate) fn checked(ping: Ping) -> Result<Ping, ClockError> {
 /// Returns true if an interval is possible and narrow enough to be useful.
 fn sensible(offset: Offset) -> bool {
     offset.is_possible() && offset.width() <= MAX_WIDTH
+}
+
+/// Errors of relating guest ticks to host ticks.
+#[derive(Debug, thiserror::Error)]
+pub enum ClockError {
+    /// No evidence bounds the offset on both sides.
+    #[error(
+        "the offset between guest and host clock is unknown: run vmtax as root, or boot a guest kernel that is not locked down"
+    )]
+    NoEvidence,
+    /// No offset fits the timestamps of one moment.
+    #[error(
+        "timestamps around host tick {at} are contradictory (the host is at least {low} and at most {high} ticks ahead of the guest): a TSC is unstable or differs between CPUs; see `vmtax doctor`"
+    )]
+    Contradiction {
+        /// Moment of the timestamps, in host ticks.
+        at: u64,
+        /// Lower bound, ticks.
+        low: i128,
+        /// Upper bound, ticks, below `low`.
+        high: i128,
+    },
+    /// The offset moved faster than any clock drifts.
+    #[error(
+        "the offset of the guest's clock jumped by {moved} ticks between host ticks {from} and {to}: the clock was set, or \
+         the guest was stopped; run the trial again"
+    )]
+    Jumped {
+        /// Host ticks of the last timestamps before.
+        from: u64,
+        /// Host ticks of the first timestamps after.
+        to: u64,
+        /// At least so many ticks.
+        moved: i128,
+    },
+    /// The guest answered no timestamp.
+    #[error("the guest answered no timestamp within {} s: see its console", timeout.as_secs_f64())]
+    Silent { timeout: Duration },
+    /// The host did not begin or end the exchange.
+    #[error("the host did not end the exchange of timestamps within {} s", timeout.as_secs_f64())]
+    NoHost { timeout: Duration },
+    /// Invalid offset in the shared memory.
+    #[error(
+        "offset {offset} is outside the {bytes} bytes of shared memory, or not a multiple of 8"
+    )]
+    NoCell {
+        offset: usize,
+        /// Size of the memory, bytes.
+        bytes: usize,
+    },
+    /// The guest has no ivshmem device.
+    #[error(
+        "no PCI device 1af4:1110: start QEMU with `-device ivshmem-plain` and a guest kernel with PCI and sysfs"
+    )]
+    NoDevice,
+    /// The file to map is too small.
+    #[error("{what} has {bytes} bytes, fewer than the {wanted} to map")]
+    Small {
+        what: String,
+        bytes: u64,
+        /// Bytes to map.
+        wanted: u64,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}{}", limit_remedy(.source))]
+    System {
+        /// The operation and its object.
+        what: String,
+        source: io::Error,
+    },
+}
+
+impl ClockError {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        ClockError::System {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+}
+
+/// A moment on the host's time stamp counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostTicks(pub u64);
+
+/// A moment on the guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuestTicks(pub u64);
+
+/// The counter, read after everything before it in the program is done.
+#[inline]
+pub(crate) fn now() -> u64 {
+    // SAFETY: LFENCE and RDTSC are part of x86-64. A process may be forbidden RDTSC, by a flag that nothing of ours sets.
+    unsafe {
+        _mm_lfence();
+        _rdtsc()
+    }
+}
+
+/// Time for which the counter is watched. A reading of both clocks is off by some 50 ns: less than 2 in a million.
+const WINDOW: Duration = Duration::from_millis(50);
+
+/// Ticks of this machine's time stamp counter per microsecond, against `CLOCK_MONOTONIC_RAW`. Takes 50 ms.
+pub fn host_mhz() -> f64 {
+    let (ticks, ns) = moment(ClockId::MonotonicRaw);
+    std::thread::sleep(WINDOW);
+    let (later, later_ns) = moment(ClockId::MonotonicRaw);
+    later.saturating_sub(ticks) as f64 * 1000.0 / (later_ns - ns) as f64
+}
+
+/// Now, on this machine's counter and by the time of day.
+pub fn time_of_day() -> Moment {
+    let (ticks, ns) = moment(ClockId::Realtime);
+    Moment {
+        ticks,
+        realtime_ns: u64::try_from(ns).unwrap_or(0),
+    }
+}
+
+/// Now, on this machine's counter and stamped by the clock that samples are stamped with.
+pub fn beat() -> ClockReading {
+    let (ticks, ns) = moment(ClockId::Monotonic);
+    ClockReading {
+        ticks,
+        monotonic_ns: u64::try_from(ns).unwrap_or(0),
+    }
+}
+
+/// One moment on the counter and on a clock: of several readings the one that was disturbed least.
+fn moment(clock: ClockId) -> (u64, i64) {
+    let mut best = (u64::MAX, (0, 0));
+    for _ in 0..24 {
+        let before = now();
+        let time = clock_gettime(clock);
+        let took = now().saturating_sub(before);
+        if took < best.0 {
+            best = (
+                took,
+                (
+                    before + took / 2,
+                    time.tv_sec * 1_000_000_000 + time.tv_nsec,
+                ),
+            );
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frequency_is_that_of_the_counter() {
+        // A busy machine may stop the test between two checks clocks, but not three times.
+        let agrees = (0..3).any(|_| {
+            let (began, ticks) = (std::time::Instant::now(), now());
+            std::thread::sleep(Duration::from_millis(100));
+            let mhz = (now() - ticks) as f64 / began.elapsed().as_nanos() as f64 * 1000.0;
+            (host_mhz() / mhz - 1.0).abs() < 1e-3
+        });
+        assert!(agrees);
+    }
 }

@@ -1,6 +1,6 @@
 //! The folder of recordings: opened once, and as root only where no other user can change it.
 
-use crate::error::RecordingError;
+use crate::RecordingError;
 use crate::file::UNFINISHED;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{

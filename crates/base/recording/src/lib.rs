@@ -15,17 +15,167 @@
 //!                           (docs/recording.md)
 //! ```
 
-mod error;
 mod file;
 mod folder;
 mod reader;
 mod recording;
-mod trial;
 mod writer;
 
-pub use error::RecordingError;
 pub use file::{TrialFiles, read_bounded};
 pub use folder::{RecordingsFolder, check_place};
 pub use reader::{Listing, State, list, open};
 pub use recording::{Manifest, Recording};
 pub use writer::Writer;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use vmtax_model::{PlanError, SCHEMA, limit_remedy};
+use vmtax_trust::Untrusted;
+
+/// Returns the remedy for a failed write.
+fn write_remedy(error: &io::Error) -> &'static str {
+    match limit_remedy(error) {
+        "" => "; choose a folder you may write to, on a disk with free space",
+        remedy => remedy,
+    }
+}
+
+/// Returns the remedy for a failed read.
+fn read_remedy(error: &io::Error) -> &'static str {
+    match limit_remedy(error) {
+        "" => "; check its owner and permissions",
+        remedy => remedy,
+    }
+}
+
+/// A recording cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The folder or a file in it cannot be written.
+    #[error("cannot write {path}: {source}{}", write_remedy(.source))]
+    Write {
+        /// File or folder that could not be written.
+        path: PathBuf,
+        /// Error from the system.
+        source: io::Error,
+    },
+    /// This is root, and another user could replace what root writes there.
+    #[error(
+        "{path} is not safe for what root writes: {found}. Name a folder of root's with --dir or --output, or run as \
+         another user"
+    )]
+    Untrusted {
+        /// Path of the folder.
+        path: PathBuf,
+        /// Who can change it, and where.
+        found: Untrusted,
+    },
+    /// The plan or a trial has no form on disk.
+    #[error("{what} cannot be stored: {reason}")]
+    Unstorable {
+        /// The plan, or which trial.
+        what: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Nothing is written over.
+    #[error("{0} holds files already: name a new folder")]
+    NotEmpty(PathBuf),
+    /// There is no such folder.
+    #[error("there is no folder {0}: `vmtax run` makes recordings, `vmtax list` shows them")]
+    NoFolder(PathBuf),
+    /// A folder, but not a recording, or its beginning is lost.
+    #[error(
+        "{folder} is no recording of vmtax: {missing} is missing; give a folder that `vmtax list` shows, or restore \
+         the file from where this recording was copied"
+    )]
+    Foreign {
+        /// Path of the folder.
+        folder: PathBuf,
+        /// The file that should be in it.
+        missing: &'static str,
+    },
+    /// The run that made it was killed before the first trial.
+    #[error(
+        "the run that made {0} ended before its first trial: there is nothing to read, remove the folder"
+    )]
+    NotBegun(PathBuf),
+    /// A file is damaged.
+    #[error(
+        "{path} is damaged ({reason}): restore it from where this recording was copied, or run the plan again"
+    )]
+    Damaged {
+        /// Path of the file.
+        path: PathBuf,
+        /// Description of the damage.
+        reason: String,
+    },
+    /// A newer vmtax wrote it.
+    #[error("{path} has schema {schema}, this vmtax knows up to {SCHEMA}: update vmtax to read it")]
+    TooNew {
+        /// Path of the file.
+        path: PathBuf,
+        /// Schema of the file.
+        schema: u64,
+    },
+    /// The plan in it is none.
+    #[error("{path}: {source}")]
+    Plan {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the plan.
+        source: PlanError,
+    },
+    /// A file is there and cannot be read.
+    #[error("cannot read {path}: {source}{}", read_remedy(.source))]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error from the system.
+        source: io::Error,
+    },
+}
+
+impl RecordingError {
+    /// Makes the error of writing a path.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> RecordingError {
+        move |source| RecordingError::Write {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Makes the error of reading a path.
+    pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> RecordingError {
+        move |source| RecordingError::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Makes the error of reading a folder of recordings, which may not be there.
+    pub(crate) fn read_folder(path: &Path) -> impl Fn(io::Error) -> RecordingError {
+        move |source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                RecordingError::NoFolder(path.to_owned())
+            }
+            _ => RecordingError::read(path)(source),
+        }
+    }
+
+    /// Makes the error of a damaged file from what is wrong with it.
+    pub(crate) fn damaged(path: &Path, reason: impl ToString) -> RecordingError {
+        RecordingError::Damaged {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Makes the error of something that has no form on disk.
+    pub(crate) fn unstorable(what: impl ToString, reason: impl ToString) -> RecordingError {
+        RecordingError::Unstorable {
+            what: what.to_string(),
+            reason: reason.to_string(),
+        }
+    }
+}

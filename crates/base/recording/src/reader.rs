@@ -1,10 +1,9 @@
 //! Reading a recording back, and the list of those in a folder. Nothing in its files is trusted: they may be cut off,
 //! damaged, or a stranger's.
 
-use crate::error::RecordingError;
 use crate::file::{read_bounded, read_json};
-use crate::recording::{HOST, MANIFEST, Manifest, PLAN, TRIAL, TRIALS, trial_folder};
-use crate::{Recording, trial};
+use crate::recording::{HOST, MANIFEST, Manifest, PLAN, TRIAL, TRIALS, read_trial, trial_folder};
+use crate::{Recording, RecordingError};
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -30,7 +29,7 @@ pub fn open(folder: &Path) -> Result<Recording, RecordingError> {
     };
     for &number in &numbers {
         let name = trial_folder(number);
-        match trial::read(&folder.join(TRIALS).join(&name)) {
+        match read_trial(&folder.join(TRIALS).join(&name)) {
             Ok(Some(record)) => match misfit(&record, number, &plan) {
                 None => trials.push(record),
                 Some(why) => damaged.push(format!(

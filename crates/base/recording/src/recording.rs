@@ -1,11 +1,20 @@
-//! A recording in memory, and where on disk it keeps what.
+//! A recording in memory, and where on disk it keeps what; one trial on disk: `trial.json` for the figures, `ops.hlog`
+//! for the distributions.
 
 use crate::RecordingError;
-use crate::file::{TrialFiles, read_json};
+use crate::file::{TrialFiles, read_bounded, read_json, to_json, write_whole};
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{
+    IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-use vmtax_model::{HostFacts, KernelFacts, Plan, TrialRecord};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use vmtax_model::{
+    HostFacts, KernelFacts, Latency, LatencySummary, Operation, Outcome, Plan, TrialRecord,
+};
 
 /// Bytes of an observer's file of JSON, at most; vmtax writes far smaller ones.
 const LARGEST_ARTIFACT: u64 = 64 << 20;
@@ -86,4 +95,165 @@ pub struct Manifest {
     /// The kernels that its guests boot, a variant's each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<KernelFacts>,
+}
+
+const LARGEST_TRIAL: u64 = 4 << 20;
+const LARGEST_LOG: u64 = 16 << 20;
+
+/// An operation in `trial.json`: the summary in place of the histogram.
+#[derive(Serialize, Deserialize)]
+struct StoredOperation {
+    name: String,
+    /// `None` when it never happened.
+    latency: Option<LatencySummary>,
+}
+
+/// `trial.json`'s operations stand where the record's own would.
+const OPERATIONS: &str = "/result/operations";
+
+/// Writes both files of a trial into its folder in the recording; the trial counts from the moment `trial.json` is there.
+pub(crate) fn write_trial(
+    recording: &Path,
+    folder: &Path,
+    record: &TrialRecord,
+) -> Result<(), RecordingError> {
+    let what = format!("trial {}", record.number);
+    let unstorable = |reason: String| RecordingError::unstorable(&what, reason);
+    let (bare, operations) = split(record);
+    let mut value = serde_json::to_value(&bare).map_err(|e| unstorable(e.to_string()))?;
+    // JSON turns a NaN or an infinity into null; better refused now than found unreadable later.
+    serde_json::from_value::<TrialRecord>(value.clone()).map_err(|_| {
+        unstorable(
+            "a figure in it is not a finite number; report this as a fault of vmtax".to_owned(),
+        )
+    })?;
+    if let Some(slot) = value.pointer_mut(OPERATIONS) {
+        let stored = operations.iter().map(|o| StoredOperation {
+            name: o.name.clone(),
+            latency: o.latency.summary(),
+        });
+        *slot = serde_json::to_value(stored.collect::<Vec<_>>())
+            .map_err(|e| unstorable(e.to_string()))?;
+        let log = log_of(record, &operations).map_err(unstorable)?;
+        write_whole(recording, &folder.join(LATENCIES), &log)?;
+    }
+    write_whole(recording, &folder.join(TRIAL), &to_json(&what, &value)?)
+}
+
+/// Reads a trial back; `None` when it has no `trial.json`.
+pub(crate) fn read_trial(folder: &Path) -> Result<Option<TrialRecord>, RecordingError> {
+    let path = folder.join(TRIAL);
+    let damaged = |e: serde_json::Error| RecordingError::damaged(&path, e);
+    let Some(mut value) = read_json::<Value>(&path, LARGEST_TRIAL)? else {
+        return Ok(None);
+    };
+    let mut stored: Vec<StoredOperation> = Vec::new();
+    if let Some(slot) = value.pointer_mut(OPERATIONS) {
+        stored = serde_json::from_value(slot.take()).map_err(damaged)?;
+        *slot = Value::Array(Vec::new());
+    }
+    let mut record: TrialRecord = serde_json::from_value(value).map_err(damaged)?;
+    if let Outcome::Done { result } = &mut record.outcome {
+        result.operations = read_log(&folder.join(LATENCIES), stored)?;
+    }
+    Ok(Some(record))
+}
+
+/// The record without its distributions, and these.
+fn split(record: &TrialRecord) -> (TrialRecord, Vec<Operation>) {
+    let mut bare = record.clone();
+    let operations = match &mut bare.outcome {
+        Outcome::Done { result } => std::mem::take(&mut result.operations),
+        Outcome::Failed { .. } | Outcome::Interrupted => Vec::new(),
+    };
+    (bare, operations)
+}
+
+/// The operations as an HdrHistogram interval log (format 1.3), which HdrHistogram's own tools read.
+fn log_of(record: &TrialRecord, operations: &[Operation]) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let mut serializer = V2DeflateSerializer::new();
+    let mut header = IntervalLogWriterBuilder::new();
+    header
+        .add_comment("[Histogram log format version 1.3]")
+        .add_comment(&format!(
+            "vmtax: {} on {}, round {}",
+            record.workload.name, record.machine, record.round
+        ))
+        .add_comment("latencies and the interval's maximum in nanoseconds; a tag is an operation");
+    if let Ok(started) = record.started.parse::<jiff::Timestamp>() {
+        header
+            .with_start_time(SystemTime::from(started))
+            .with_base_time(SystemTime::from(started));
+    }
+    let mut log = header
+        .begin_log_with(&mut bytes, &mut serializer)
+        .map_err(|e| e.to_string())?;
+    let total = record.result().map_or(0.0, |r| r.total_s);
+    let duration = Duration::try_from_secs_f64(total).unwrap_or_default();
+    for operation in operations {
+        let tag = tag_of(&operation.name);
+        log.write_histogram(
+            operation.latency.histogram(),
+            Duration::ZERO,
+            duration,
+            Tag::new(&tag),
+        )
+        .map_err(|e| format!("{e:?}"))?;
+    }
+    Ok(bytes)
+}
+
+/// The operations that `trial.json` lists, with their distributions from the log: line by line in the same order, tag
+/// and count checked, so that a log of another trial does not pass.
+fn read_log(path: &Path, stored: Vec<StoredOperation>) -> Result<Vec<Operation>, RecordingError> {
+    let damaged = |reason: String| RecordingError::damaged(path, reason);
+    let bytes =
+        read_bounded(path, LARGEST_LOG)?.ok_or_else(|| damaged("it is missing".to_owned()))?;
+    let mut lines = Vec::new();
+    // Line by line: given the whole, the parser looks for a number's end through all of it, for every line.
+    for line in bytes.split_inclusive(|b| *b == b'\n') {
+        match IntervalLogIterator::new(line).next() {
+            Some(Ok(LogEntry::Interval(interval))) => lines.push(interval),
+            Some(Ok(LogEntry::StartTime(_) | LogEntry::BaseTime(_))) | None => {}
+            Some(Err(_)) => {
+                return Err(damaged(
+                    "a line is cut off or is no interval of HdrHistogram".to_owned(),
+                ));
+            }
+        }
+    }
+    if lines.len() != stored.len() {
+        return Err(damaged(format!(
+            "{} operations where {TRIAL} lists {}",
+            lines.len(),
+            stored.len()
+        )));
+    }
+    let mut operations = Vec::with_capacity(stored.len());
+    for (
+        line,
+        StoredOperation {
+            name,
+            latency: summary,
+        },
+    ) in lines.iter().zip(stored)
+    {
+        let latency =
+            Latency::from_text(line.encoded_histogram()).map_err(|e| damaged(e.to_string()))?;
+        let tag = line.tag().map_or("", |t| t.as_str());
+        if tag != tag_of(&name) || latency.count() != summary.map_or(0, |s| s.count) {
+            return Err(damaged(format!(
+                "operation '{}' is not the one in {TRIAL}",
+                tag.escape_default()
+            )));
+        }
+        operations.push(Operation { name, latency });
+    }
+    Ok(operations)
+}
+
+/// An operation's name as a tag, which may hold no comma, blank or line end.
+fn tag_of(name: &str) -> String {
+    name.replace([',', ' ', '\r', '\n'], "_")
 }

@@ -1,10 +1,9 @@
 //! Writing a recording, trial by trial.
 
-use crate::error::RecordingError;
+use crate::RecordingError;
 use crate::file::{TrialFiles, to_json, write_whole};
 use crate::folder::{RecordingsFolder, create, mark_in_use};
-use crate::recording::{HOST, MANIFEST, Manifest, PLAN, TRIALS, trial_folder};
-use crate::trial;
+use crate::recording::{HOST, MANIFEST, Manifest, PLAN, TRIALS, trial_folder, write_trial};
 use jiff::Timestamp;
 use rustix::fd::OwnedFd;
 use std::fs;
@@ -128,7 +127,7 @@ impl Writer {
     /// # Errors
     /// [`RecordingError`] when it cannot be written or holds a figure that is not a number.
     pub fn write(&self, record: &TrialRecord) -> Result<(), RecordingError> {
-        trial::write(&self.folder, &self.trial_folder(record.number)?, record)
+        write_trial(&self.folder, &self.trial_folder(record.number)?, record)
     }
 
     /// Stores the plan that is carried out where a budget allows only the first `count` sizes of its range; gives the range

@@ -8,7 +8,6 @@ mod exec;
 mod init;
 mod observe;
 mod serve;
-mod share;
 mod trial;
 
 pub use init::init;

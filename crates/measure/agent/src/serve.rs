@@ -1,10 +1,9 @@
 //! The agent's loop: receives requests, runs workloads, sends replies.
 
 use crate::block_queue::BlockQueue;
+use crate::devices::mount_tree;
 use crate::trial::{run_in_fresh_process, run_observed};
-use crate::{
-    AgentError, SendFrame, cpus, exec, kernel, reply_or_broken, send, send_frame, share, ship,
-};
+use crate::{AgentError, SendFrame, cpus, exec, kernel, reply_or_broken, send, send_frame, ship};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::time::Duration;
@@ -108,7 +107,7 @@ impl Server<'_> {
                 Some(sampling) => sampling.stop(&mut send)?,
                 None => failed("no sampling was started"),
             },
-            Request::Share { mount } => reply_to(share::mount(&mount), |line| {
+            Request::Share { mount } => reply_to(mount_tree(&mount), |line| {
                 self.places.share = Some(vmtax_wire::SHARE.into());
                 Reply::Shared { mount: line }
             }),

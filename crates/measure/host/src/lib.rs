@@ -10,7 +10,6 @@ mod error;
 mod kvm;
 mod micro_vm;
 mod qemu;
-mod qemu_binary;
 mod raw;
 mod system;
 mod system_files;

@@ -1,10 +1,18 @@
-//! Finds QEMUs and asks each what it can do.
+//! Finds QEMUs, asks each what it can do, and reads the properties that a binary shows without being started: linked
+//! libraries, exported functions, compiled-in texts.
+
+#[cfg(test)]
+#[path = "qemu_tests.rs"]
+mod tests;
 
 use crate::CheckResult;
 use crate::command::{self, Answer, Begun, ask, begin, find_program};
 use crate::error::{HostError, OLDEST_QEMU, QemuVersion, version_in_banner};
-use crate::qemu_binary;
+use memchr::memmem;
+use object::read::elf::{Dyn, ElfFile64, FileHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, SymbolKind};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -178,9 +186,8 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
             })
         };
         let asking = ["-accel", "-machine", "-object", "-device"].map(help);
-        let binary = qemu_binary::read(
-            &vmtax_guests::qemu::binary(path).unwrap_or_else(|| path.to_path_buf()),
-        );
+        let binary =
+            read_binary(&vmtax_guests::qemu::binary(path).unwrap_or_else(|| path.to_path_buf()));
         let failed = || Err(does_not_start(path, "asking it failed"));
         let [a, b, c, d] = asking.map(|begun| begun.result().unwrap_or_else(failed));
         Ok::<_, HostError>((a?, b?, c?, d?, binary))
@@ -366,6 +373,86 @@ fn described(probed: &Probed) -> String {
     text
 }
 
-#[cfg(test)]
-#[path = "qemu_tests.rs"]
-mod tests;
+/// Properties that were read from the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QemuBinary {
+    /// AIO engines beyond the thread pool that is always there.
+    pub aio: Vec<String>,
+    /// Functions in `.dynsym` that are defined there.
+    pub exported_functions: u32,
+    /// Trace back ends.
+    pub trace_backends: Vec<String>,
+}
+
+/// Reads a QEMU binary; `None` when it is no ELF file (a wrapper script), so nothing is known of it.
+///
+/// - AIO engines: a dynamic QEMU links `libaio` and `liburing` exactly when it was configured with them; a static one has
+///   their entry points `laio_init` and `luring_init` among its symbols.
+/// - Trace back ends: `simple` and `ftrace` by their error texts; `log` by the format text of an event, which only the
+///   back ends that print hold (and syslog, which needs `openlog`); `ust` by its library; `dtrace` by its probe notes.
+pub fn read_binary(path: &Path) -> Option<QemuBinary> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+    let libraries = needed(&file);
+    let links = |name: &str| {
+        libraries
+            .iter()
+            .any(|library| library.starts_with(name.as_bytes()))
+    };
+    let mut symbols = [false; 3];
+    let names: [&[u8]; 3] = [b"laio_init", b"luring_init", b"openlog"];
+    for symbol in file.dynamic_symbols().chain(file.symbols()) {
+        for (found, wanted) in symbols.iter_mut().zip(names) {
+            *found |= symbol.name_bytes() == Ok(wanted);
+        }
+    }
+    let [laio, luring, openlog] = symbols;
+    let exported = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
+
+    let texts = file
+        .section_by_name(".rodata")
+        .and_then(|section| section.data().ok())
+        .unwrap_or_default();
+    let has = |text: &str| memmem::find(texts, text.as_bytes()).is_some();
+    Some(QemuBinary {
+        aio: present(&[
+            ("native", links("libaio.so") || laio),
+            ("io_uring", links("liburing.so") || luring),
+        ]),
+        exported_functions: exported.count() as u32,
+        trace_backends: present(&[
+            ("log", has("virtqueue_pop vq %p") && !openlog),
+            ("simple", has("failed to initialize simple tracing backend")),
+            ("ftrace", has("failed to initialize ftrace backend")),
+            ("ust", links("liblttng-ust")),
+            ("dtrace", file.section_by_name(".note.stapsdt").is_some()),
+        ]),
+    })
+}
+
+/// The names of what is there.
+fn present(all: &[(&str, bool)]) -> Vec<String> {
+    let there = all.iter().filter(|(_, is_there)| *is_there);
+    there.map(|(name, _)| name.to_string()).collect()
+}
+
+/// The libraries of DT_NEEDED.
+fn needed<'data, R: ReadRef<'data>>(file: &ElfFile64<'data, Endianness, R>) -> Vec<&'data [u8]> {
+    let (endian, data) = (file.endian(), file.data());
+    let read = || {
+        let sections = file.elf_header().sections(endian, data).ok()?;
+        let (entries, link) = sections.dynamic(endian, data).ok()??;
+        let strings = sections.strings(endian, data, link).ok()?;
+        let libraries = entries
+            .iter()
+            .filter(|entry| entry.tag32(endian) == Some(object::elf::DT_NEEDED));
+        Some(
+            libraries
+                .filter_map(|entry| strings.get(entry.val32(endian)?).ok())
+                .collect(),
+        )
+    };
+    read().unwrap_or_default()
+}

@@ -1,5 +1,7 @@
 use super::*;
+use proptest::prelude::*;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 fn script(folder: &Path, text: &str) -> PathBuf {
@@ -241,4 +243,39 @@ fn the_installed_qemu() {
     assert_eq!(facts.trace_backends, ["log"]);
     assert_eq!(best_qemu(Some(&facts.path)).unwrap(), facts);
     assert_eq!(best_qemu(None).unwrap(), facts);
+}
+
+#[test]
+fn a_program_that_is_no_qemu_has_none_of_it() {
+    let found = read_binary(&std::env::current_exe().unwrap()).unwrap();
+    assert_eq!(found.aio, Vec::<String>::new());
+    // The shell imports many functions and exports none.
+    let shell = read_binary(Path::new("/bin/sh")).unwrap();
+    assert!(
+        shell.exported_functions < 50,
+        "{}",
+        shell.exported_functions
+    );
+    assert_eq!(shell.trace_backends, Vec::<String>::new());
+    assert_eq!(read_binary(Path::new("/etc/passwd")), None);
+    assert_eq!(read_binary(Path::new("/nonexistent")), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A damaged ELF file: real headers with bytes changed.
+    #[test]
+    fn a_damaged_file_never_panics(changes in proptest::collection::vec((0usize..4096, any::<u8>()), 0..40)) {
+        let mut bytes = std::fs::read("/bin/true").unwrap();
+        for (at, value) in changes {
+            let at = at % bytes.len();
+            // Half of the changes near the end, where the section headers are.
+            let at = if value % 2 == 0 { at } else { bytes.len() - 1 - at };
+            bytes[at] = value;
+        }
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&bytes).unwrap();
+        let _ = read_binary(file.path());
+    }
 }

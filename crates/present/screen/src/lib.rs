@@ -1,6 +1,5 @@
 //! The live screen of `vmtax top`. It draws samples that come through a channel and knows nothing of how they are taken.
 
-mod detail;
 mod page;
 mod state;
 #[cfg(test)]

@@ -13,6 +13,5 @@ mod common;
 
 mod history;
 mod judge;
-mod page;
 mod profile;
 mod suggested;

@@ -1,7 +1,7 @@
 //! Traces that other tools record of a real VM: what QEMU and the kernel wrote of it is what the import counts.
 
 use crate::common::boot_guest::{BootGuest, polling_firmware, reading};
-use crate::common::traces::tracing;
+use crate::common::tracing;
 use crate::common::{Place, json, skipped, until};
 use serde_json::Value;
 use std::fs::{self, File};

@@ -1,9 +1,9 @@
 //! `vmtax layers` and the host around it: other disks, missing rights, other people's traces, and a sudden end.
 
-use crate::common::traces::{traces_of, tracing};
 use crate::common::{
     Place, Signal, fake_qemu, is_root, json, kernel, layers_plan, not_joined, qemu, wrapped_qemu,
 };
+use crate::common::{traces_of, tracing};
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::Write;

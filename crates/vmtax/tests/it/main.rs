@@ -41,7 +41,6 @@ mod profile;
 mod profile_exits;
 mod profile_inside;
 mod profile_waits;
-mod refused;
 mod rights;
 mod run;
 mod scale;

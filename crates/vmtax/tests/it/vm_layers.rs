@@ -2,7 +2,7 @@
 //! before.
 
 use crate::common::boot_guest::{BootGuest, random_requests, reading};
-use crate::common::traces::traces_of;
+use crate::common::traces_of;
 use crate::common::{Place, Running, Signal, files_below, json};
 use serde_json::Value;
 use std::fs;

@@ -6,8 +6,6 @@ mod recordings;
 mod significance;
 #[cfg(test)]
 mod simulated;
-#[cfg(test)]
-mod simulated_boots;
 mod unpaired;
 
 pub use interim::{MAX_ROUNDS, MIN_ROUNDS, from_the_past};

@@ -1,7 +1,7 @@
 //! Block requests from QEMU's log backend, where the host's kernel may not be traced: when the device popped a
 //! request and when it pushed it back. Its stamps are whole microseconds of the time of day.
 
-use crate::error::LayersError;
+use crate::LayersError;
 use crate::events::{Event, HostEvent, Mark, SECTOR};
 use std::io::Read;
 use std::path::Path;

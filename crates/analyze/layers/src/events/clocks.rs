@@ -1,8 +1,8 @@
 //! Comparison of the guest's and the host's clock in one trial.
 
-use super::trace_reader::{Trace, each};
+use super::decode::{Trace, each};
 use super::{Event, GuestEvent, HostEvent, Mark};
-use crate::error::LayersError;
+use crate::LayersError;
 use crate::net::Frames;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};

@@ -3,7 +3,6 @@
 
 pub(crate) mod clocks;
 pub(crate) mod decode;
-pub(crate) mod trace_reader;
 
 use std::borrow::Cow;
 use vmtax_findings::RequestKind;

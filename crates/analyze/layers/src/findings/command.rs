@@ -1,8 +1,8 @@
 //! The findings of a command's requests, which have no workload stamps: by guest and kind; of its packets by guest and
 //! direction.
 
-use super::column::column;
 use super::column_sums::ColumnSums;
+use super::column_sums::column;
 use super::distribution::{Distribution, RoundMedians};
 use super::{advice, in_flight, observed_s, of_columns, of_run, total_ns};
 use crate::net::from_both::batching;
@@ -180,7 +180,7 @@ fn of_kind(class: DeviceClass, kind: RequestKind, mut data: TrialData) -> (KindU
 mod tests {
     use super::*;
     use crate::disk::GuestRequest;
-    use crate::events::trace_reader::Loss;
+    use crate::events::decode::Loss;
     use crate::join::{Joined, Reason, Rejected};
     use vmtax_findings::ClockFinding;
     use vmtax_trace::Moment;

@@ -1,10 +1,8 @@
 //! Findings over all trials of a plan, or of single traced runs, of a command or of a running VM, whose common code is here.
 
-pub(crate) mod column;
 pub(crate) mod column_sums;
 pub(crate) mod command;
 pub(crate) mod distribution;
-pub(crate) mod nested;
 pub(crate) mod plan;
 pub(crate) mod vm;
 
@@ -108,7 +106,7 @@ fn of_run(trial: &JoinedTrial) -> ColumnSums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::column::column;
+    use crate::findings::column_sums::column;
     use vmtax_findings::{Estimate, Row, State, Summary};
     use vmtax_model::{Checkpoint, Layer};
 

@@ -1,8 +1,8 @@
 //! The findings of a plan's trials. Intervals are over the figures of the rounds.
 
-use super::column::column;
 use super::column_sums::ColumnSums;
-use crate::error::LayersError;
+use super::column_sums::column;
+use crate::LayersError;
 use crate::trial::open::{calls, join};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! The findings of a running VM's requests, as its host shows them: by disk and kind; of its packets by network card
 //! and direction.
 
-use super::column::column;
+use super::column_sums::column;
 use super::distribution::Distribution;
 use super::{of_columns, of_run, total_ns};
-use crate::error::LayersError;
+use crate::LayersError;
 use crate::net::from_host::batching;
 use crate::request::JoinedRequest;
 use crate::trial::joined_trial::JoinedTrial;

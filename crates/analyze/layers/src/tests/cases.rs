@@ -2,7 +2,7 @@
 //! lost events.
 
 use super::{START, alone};
-use crate::events::trace_reader::Loss;
+use crate::events::decode::Loss;
 use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::findings::column_sums::ColumnSums;
 use crate::join::{Joined, Reason, View};

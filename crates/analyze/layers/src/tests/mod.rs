@@ -1,10 +1,8 @@
 //! Planted requests must come out as they were planted.
 
 mod cases;
-mod corrected;
 mod findings;
 mod from_host;
-mod unstamped;
 
 use crate::events::{Event, GuestEvent, HostEvent};
 use crate::findings::column_sums::ColumnSums;

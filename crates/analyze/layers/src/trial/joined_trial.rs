@@ -2,7 +2,7 @@
 //! between these.
 
 use super::TrialData;
-use crate::events::trace_reader::Loss;
+use crate::events::decode::Loss;
 use crate::join::Reason;
 use crate::request::{JoinedRequest, Segment, Who};
 use std::collections::BTreeMap;

@@ -7,9 +7,9 @@ mod shared_requests;
 pub(crate) mod vm;
 pub(crate) mod vm_data;
 
-use crate::error::LayersError;
+use crate::LayersError;
 use crate::events::decode::Readers;
-use crate::events::trace_reader::{Loss, Trace, TraceReader, next};
+use crate::events::decode::{Loss, Trace, TraceReader, next};
 use crate::events::{Event, GuestEvent, HostEvent};
 use crate::join::Joined;
 use crate::join::joiner::Join;

@@ -3,10 +3,10 @@
 use super::open::read_json;
 use super::shared_requests::{NotShared, SharedClock, SharedRequests, Span};
 use super::vm_data::facts;
+use crate::LayersError;
 use crate::disk::{Ended, GuestRequest, InDevice, InFlight, NOWHERE};
-use crate::error::LayersError;
 use crate::events::GuestEvent;
-use crate::events::trace_reader::{Trace, each, open};
+use crate::events::decode::{Trace, each, open};
 use std::collections::HashMap;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};

@@ -3,10 +3,10 @@
 
 use super::joined_trial::JoinedTrial;
 use super::{Traces, TrialData};
+use crate::LayersError;
 use crate::disk::qemu_log;
-use crate::error::LayersError;
 use crate::events::clocks::clock;
-use crate::events::trace_reader::{Trace, TraceReader, next, open};
+use crate::events::decode::{Trace, TraceReader, next, open};
 use crate::events::{CallKind, Event, HostEvent};
 use crate::join::View;
 use crate::join::joiner::Join;

@@ -9,9 +9,9 @@ use super::vm_data::{
     Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_room, unjoined,
     unknown_kicks, unnamed_requests, unobserved, untraced,
 };
-use crate::error::LayersError;
+use crate::LayersError;
 use crate::events::clocks::clock;
-use crate::events::trace_reader::{Trace, each, open};
+use crate::events::decode::{Trace, each, open};
 use crate::join::joiner::Join;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -8,7 +8,5 @@
 
 mod common;
 
-mod dat;
-mod kernel_text;
-mod perf;
 mod qemu;
+mod recorded;

@@ -153,7 +153,7 @@ pub(super) fn notes(places: &Places) -> Vec<String> {
             ));
         }
     }
-    let log = crate::share::kernel_log();
+    let log = crate::devices::kernel_log();
     let mut lines = log.lines().rev();
     let killed = lines.find(|line| line.contains("Out of memory: Killed process"));
     notes.extend(killed.map(|line| {

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod disk;
-mod docs;
 mod options;
 mod share;
 mod sysbench;

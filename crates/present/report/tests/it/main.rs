@@ -9,9 +9,7 @@
 mod common;
 
 mod consistency;
-mod engine;
 mod formats;
-mod layers;
 mod pages;
 mod snapshot;
 mod studies;

@@ -1,8 +1,12 @@
-//! Parts of test guests: the available kernel, copies of it with a defect, programs that only pretend to be QEMU.
+//! Parts of test guests: the available kernel, copies of it with a defect, programs that only pretend to be QEMU,
+//! QEMU's guest agent. And runs that several tests read: each test is a process of its own, so the first one makes it
+//! and the others find it below `target/`.
 
-use super::{Place, binary, files_below, json, shared};
+use super::{Place, binary, files_below, json, skipped};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use vmtax_model::testing::KvmGuest;
@@ -158,4 +162,104 @@ pub fn wrapped_qemu(place: &Place, arguments: &str) -> PathBuf {
         place,
         &format!("exec {} \"$@\" {arguments}", qemu().display()),
     )
+}
+
+/// Shell commands that start the agent in the guest.
+pub const START_AGENT: &str = "for port in /sys/class/virtio-ports/*; do\n\
+    [ \"$(cat $port/name)\" = org.qemu.guest_agent.0 ] && device=/dev/$(basename $port)\n\
+    done\n\
+    qemu-ga -m virtio-serial -p $device -t /tmp -f /tmp/agent.pid &\n";
+
+/// Returns true if QEMU's guest agent is installed; if not, the test is reported as skipped.
+pub fn has_agent() -> bool {
+    let is_here = Path::new("/usr/sbin/qemu-ga").exists();
+    if !is_here {
+        skipped("qemu-ga is not installed (Debian: qemu-guest-agent)");
+    }
+    is_here
+}
+
+/// A folder of all users: QEMU, which has sockets and images in it, runs as one of its own.
+pub fn shared_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    folder
+}
+
+/// The device with its port, whose socket is in this folder.
+pub fn agent_device(folder: &Path) -> [String; 6] {
+    let chardev = format!(
+        "socket,path={}/agent,server=on,wait=off,id=guests",
+        folder.display()
+    );
+    let port = "virtserialport,bus=ports.0,chardev=guests,name=org.qemu.guest_agent.0";
+    [
+        "-device",
+        "virtio-serial-pci,id=ports",
+        "-chardev",
+        &chardev,
+        "-device",
+        port,
+    ]
+    .map(str::to_owned)
+}
+
+/// A lock of this name among all processes of these tests, released with the value.
+pub fn lock(name: &str) -> File {
+    let file = File::create(folder().join(format!("{name}.lock"))).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    file
+}
+
+/// The directory of this name that `make` has filled for these files: the program, a guest's kernel. It is made once; where `make`
+/// fails, the next test that asks tries again.
+pub fn shared(name: &str, of: &[&Path], make: impl FnOnce(&Path)) -> PathBuf {
+    let _lock = lock(name);
+    let made = folder().join(format!("{name}-{:016x}", key(of)));
+    if !made.exists() {
+        // Earlier programs' are of no use.
+        let entries = fs::read_dir(folder())
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path());
+        let is_stale =
+            |path: &PathBuf| path.is_dir() && path.to_string_lossy().contains(&format!("/{name}-"));
+        entries
+            .filter(is_stale)
+            .for_each(|path| fs::remove_dir_all(path).unwrap());
+        let part = tempfile::tempdir_in(folder()).unwrap();
+        make(part.path());
+        fs::rename(part.keep(), &made).unwrap();
+    }
+    made
+}
+
+/// A recording of this name by this program, of guests of the usual kernel, that `make` puts into a directory.
+pub fn shared_recording(name: &str, program: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    shared(name, &[Path::new(program), &kernel().image], make)
+}
+
+/// Copies the files below a folder, with their folders.
+pub fn copy(from: &Path, to: &Path) {
+    for file in files_below(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(&file, target).unwrap();
+    }
+}
+
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared");
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Other files, or the same after a change, give another key.
+fn key(files: &[&Path]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        let metadata = fs::metadata(file).unwrap();
+        (file, metadata.len(), metadata.modified().unwrap()).hash(&mut hasher);
+    }
+    hasher.finish()
 }

@@ -2,27 +2,24 @@
 
 pub mod boot_guest;
 mod guest;
-mod guest_agent;
-mod passt;
 mod plant;
 mod process;
-mod shared;
-mod terminal;
-pub mod traces;
 mod vms;
 
-pub use guest::{fake_qemu, fast_guest, kernel, kvm_guest_options, qemu, wrapped_qemu};
-pub use guest_agent::{START_AGENT, agent_device, has_agent, shared_folder};
-pub use passt::{passt, passt_with_vhost_user};
+pub use guest::{
+    START_AGENT, agent_device, copy, fake_qemu, fast_guest, has_agent, kernel, kvm_guest_options,
+    lock, qemu, shared_folder, shared_recording, wrapped_qemu,
+};
 pub use plant::{
     DELAY_MS, ELSEWHERE_NS, LIMIT_MS, PACKET_DELAY_NS, PLANTED_NS, compiled, escaping_qemu,
-    interrupt_delaying_qemu, known_program, layers_plan, packet_delaying_qemu,
-    path_with_delaying_passt, planting_qemu, read_delaying_qemu,
+    interrupt_delaying_qemu, known_program, layers_plan, packet_delaying_qemu, passt,
+    passt_with_vhost_user, path_with_delaying_passt, planting_qemu, read_delaying_qemu,
 };
-pub use process::{Outcome, Process, Running, Signal, processes, send};
-pub use shared::{copy, lock, shared, shared_recording};
-pub use terminal::terminal;
+pub use process::{
+    Outcome, Process, Running, Signal, processes, send, terminal, traces_of, tracing,
+};
 pub use vms::{Busy, Domain, Ends, Libvirt, Quota, until, until_near, virsh};
+pub use vmtax_model::testing::skipped;
 
 use serde_json::Value;
 use std::cell::RefCell;
@@ -34,7 +31,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-pub use vmtax_model::testing::skipped;
 
 /// After the program ended, in whatever way, nothing of it may be there any longer than this.
 const AFTERMATH: Duration = Duration::from_secs(15);

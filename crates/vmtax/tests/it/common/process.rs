@@ -1,14 +1,15 @@
-//! A program under test while it runs, and what came out.
+//! A program under test while it runs, and what came out; a terminal for it, and traces of it in tracefs.
+
+pub use rustix::process::Signal;
 
 use super::Place;
 use rustix::process::{Pid, kill_process};
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::os::fd::FromRawFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
-
-pub use rustix::process::Signal;
 
 /// A program that was started; it does not outlive this value.
 pub struct Running<'a> {
@@ -227,4 +228,56 @@ pub fn processes(folder: &Path) -> Vec<Process> {
         (here || command.contains(folder.to_str()?)).then_some(Process { pid, command })
     };
     pids.filter(|&pid| pid != own).filter_map(named).collect()
+}
+
+/// A terminal of so many columns: the end to read, the end to write.
+pub fn terminal(columns: u16) -> (File, File) {
+    let (mut ours, mut theirs) = (-1, -1);
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: both descriptors are written before they are read, the null pointers ask for defaults, and each
+    // descriptor that came back has no other owner.
+    unsafe {
+        let made = libc::openpty(
+            &mut ours,
+            &mut theirs,
+            std::ptr::null_mut(),
+            std::ptr::null(),
+            &size,
+        );
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        let ours = File::from_raw_fd(ours);
+        // A program that had it, too, would keep its own terminal open.
+        rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).unwrap();
+        (ours, File::from_raw_fd(theirs))
+    }
+}
+
+/// tracefs, also where nobody has mounted it.
+pub fn tracing() -> PathBuf {
+    vmtax_observe::tracefs().unwrap()
+}
+
+/// Returns the trace instances and probe definitions of the process `pid`.
+pub fn traces_of(pid: u32) -> Vec<String> {
+    let instances = fs::read_dir(tracing().join("instances"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = instances.map(|e| e.file_name().into_string().unwrap());
+    let mut traces: Vec<String> = names
+        .filter(|name| name.starts_with(&format!("vmtax-{pid}-")))
+        .collect();
+    let defined = fs::read_to_string(tracing().join("uprobe_events")).unwrap_or_default();
+    traces.extend(
+        defined
+            .lines()
+            .filter(|l| l.contains(&format!(":vmtax_{pid}_")))
+            .map(str::to_owned),
+    );
+    traces
 }

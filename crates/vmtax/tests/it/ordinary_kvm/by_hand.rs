@@ -1,8 +1,8 @@
 //! A VM that somebody started by hand: its disks are volumes of the device mapper, its packets go over vhost-net, a vCPU computes.
 
 use super::{GUEST, LIMIT_S, findings};
-use crate::common::traces::{traces_of, tracing};
 use crate::common::{Ends, Place, json, number, until, until_near};
+use crate::common::{traces_of, tracing};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;

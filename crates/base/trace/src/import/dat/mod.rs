@@ -2,7 +2,6 @@
 //!
 //! Source: `trace-cmd.dat.v6(5)`, `trace-cmd.dat.v7(5)`, and files that trace-cmd 3.1 wrote.
 
-mod compress;
 mod head;
 mod options;
 
@@ -13,8 +12,7 @@ pub use options::{TimeOffset, TimeShift, TracedGuest, TscScale};
 
 use crate::file::{self, failed, open, unreadable, wrong};
 use crate::{Events, Formats, Input, TraceError, TracedThreads};
-use compress::Chunks;
-use head::{CpuPages, Head};
+use head::{Chunks, CpuPages, Head};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 

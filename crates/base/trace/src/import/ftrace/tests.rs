@@ -1,7 +1,6 @@
 //! Lines as the tools print them.
 
-use super::TraceText;
-use super::line::{Line, Time, event, lost};
+use super::{Line, Time, TraceText, event, lost};
 use crate::kernel::NAMED_IN_TEXT;
 use crate::{
     Entry, ExitReasons, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, SVM, Sched, VMX,

@@ -1,7 +1,9 @@
-//! Recorded traces against what the kernel itself printed of them, and against its counts.
+//! Recorded traces against what the kernel itself printed of them, and against its counts; files that trace-cmd made
+//! from the recording in `data/host`, of which the same events must come out; a file of `perf record` against what
+//! `perf script` prints of it.
 
 use crate::common::{Printer, data};
-use vmtax_trace::{Entry, Folder};
+use vmtax_trace::{Counts, Dat, Entry, Events, Folder, Perf};
 
 /// `bash-123   [000] d..2. 35057: sched_switch: …`, cut into thread, CPU, time and the rest.
 fn printed(line: &str) -> (i32, u32, u64, String) {
@@ -180,4 +182,125 @@ fn a_folder_without_a_trace_is_an_error() {
     assert_eq!(Folder::open(empty.path()).unwrap().clock(), "x86-tsc");
     put("formats/a.b", "name: b\n");
     says("no ID: line");
+}
+
+/// Time, CPU, thread, kind and record.
+type Whole = (u64, u32, i32, u16, Vec<u8>);
+
+/// Everything of each event but its input.
+fn all(mut events: Events<'_>) -> (Vec<Whole>, Counts) {
+    let mut got = Vec::new();
+    while let Some(entry) = events.next().unwrap() {
+        let Entry::Event(event) = entry else {
+            panic!("{entry:?}")
+        };
+        got.push((
+            event.ticks,
+            event.cpu,
+            event.pid,
+            event.id.0,
+            event.data.to_vec(),
+        ));
+    }
+    (got, *events.counts())
+}
+
+#[test]
+fn trace_cmds_files_hold_the_same_events() {
+    let folder = Folder::open(&data("host")).unwrap();
+    let expected = all(folder.events().unwrap());
+    for name in ["dat/v6.dat", "dat/v7zstd.dat"] {
+        let dat = Dat::open(&data(name)).unwrap();
+        assert_eq!(all(dat.events().unwrap()), expected, "{name}");
+        // trace-cmd restore, by which they were made, does not know the clock.
+        assert_eq!(dat.clock(), "local");
+        let switch = dat.formats().event("sched", "sched_switch").unwrap();
+        assert_eq!(
+            Some(switch),
+            folder.formats().event("sched", "sched_switch")
+        );
+        assert_eq!(
+            dat.formats().field(switch, "prev_state"),
+            folder.formats().field(switch, "prev_state")
+        );
+        assert!(dat.formats().event("ftrace", "function").is_some());
+    }
+}
+
+/// The first trace-cmd with zstd left the magic number of its frames out.
+#[test]
+fn zstd_without_its_magic_number() {
+    let file = std::fs::read(data("dat/v7zstd.dat")).unwrap();
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    // Where a frame begins, a part of the head that is not moved: its bytes are taken out, the rest of the block filled up.
+    let at = file.windows(4).position(|window| window == magic).unwrap();
+    let length = u32::from_le_bytes(*file[at - 8..].first_chunk().unwrap()) as usize;
+    let mut changed = file.clone();
+    changed[at - 8..at - 4].copy_from_slice(&(length as u32 - 4).to_le_bytes());
+    changed.copy_within(at + 4..at + length, at);
+    let stored = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(stored.path(), &changed).unwrap();
+    let expected = all(Dat::open(&data("dat/v7zstd.dat"))
+        .unwrap()
+        .events()
+        .unwrap());
+    assert_eq!(
+        all(Dat::open(stored.path()).unwrap().events().unwrap()),
+        expected
+    );
+}
+
+/// `sleep  7302 [000] 15556.933053500:  sched:sched_switch: …`, cut into thread, CPU, time and the rest.
+fn printed_by_perf(line: &str) -> (i32, u32, u64, String) {
+    let (before, after) = line.split_once(" [").expect("a CPU");
+    let pid = before
+        .trim_end()
+        .rsplit_once(' ')
+        .expect("a thread")
+        .1
+        .parse()
+        .expect("a number");
+    let (cpu, after) = after.split_once("] ").expect("a CPU");
+    let (time, event) = after.split_once(": ").expect("a time");
+    let (seconds, nanos) = time.split_once('.').expect("a point");
+    let ticks = seconds.parse::<u64>().expect("a number") * 1_000_000_000
+        + nanos.parse::<u64>().expect("a number");
+    (
+        pid,
+        cpu.parse().expect("a number"),
+        ticks,
+        event.trim_start().to_owned(),
+    )
+}
+
+#[test]
+fn the_importer_agrees_with_perf() {
+    let perf = Perf::open(&data("perf/perf.data")).unwrap();
+    assert_eq!(perf.clock(), "perf");
+    let text = std::fs::read_to_string(data("perf/text")).unwrap();
+    let mut expected = text.lines().map(printed_by_perf);
+    let printer = Printer {
+        formats: perf.formats(),
+    };
+    let mut events = perf.events().unwrap();
+    while let Some(entry) = events.next().unwrap() {
+        let Entry::Event(event) = entry else {
+            panic!("{entry:?}")
+        };
+        let format = perf.formats().get(event.id).unwrap();
+        let arguments = printer.arguments(event.id, event.data);
+        let ours = (
+            event.pid,
+            event.cpu,
+            event.ticks,
+            format!("{}:{}: {arguments}", format.system, format.name),
+        );
+        assert_eq!(Some(ours), expected.next());
+    }
+    assert_eq!(expected.next(), None);
+    assert!(events.counts().events > 100);
+    assert_eq!(
+        events.counts().unknown + events.counts().short + events.counts().losses,
+        0
+    );
 }
