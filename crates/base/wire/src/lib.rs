@@ -7,12 +7,12 @@
 //! a result's figures are checked before they are used.
 
 mod frame;
-mod launch;
 mod message;
 
 pub use frame::{Decoder, Frame, MAX_PAYLOAD, MAX_PIECE, PROTOCOL, WireError, encode, piece};
-pub use launch::{Bytes, Launch, STREAM_PIECE, Size, Stream};
-pub use message::{Hello, Mount, Observed, Reply, Request};
+pub use message::{
+    Bytes, Hello, Launch, Mount, Observed, Reply, Request, STREAM_PIECE, Size, Stream,
+};
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

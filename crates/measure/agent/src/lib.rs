@@ -2,7 +2,6 @@
 //! fresh process of this same binary (`vmtax agent run`), which is also how the agent works alone; so native and guest
 //! trials start alike, and a workload that crashes or is killed for its memory is an error, not the end of the agent.
 
-mod block_queue;
 mod devices;
 mod exec;
 mod init;

@@ -1,7 +1,6 @@
 //! The agent's loop: receives requests, runs workloads, sends replies.
 
-use crate::block_queue::BlockQueue;
-use crate::devices::mount_tree;
+use crate::devices::{BlockQueue, mount_tree};
 use crate::trial::{run_in_fresh_process, run_observed};
 use crate::{AgentError, SendFrame, cpus, exec, kernel, reply_or_broken, send, send_frame, ship};
 use rustix::fd::{AsFd, BorrowedFd};

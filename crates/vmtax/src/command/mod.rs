@@ -1,7 +1,6 @@
 //! The subcommands: each calls the stages that it needs.
 
 mod agent;
-mod compare;
 mod export;
 mod get;
 mod history;
@@ -11,13 +10,11 @@ mod list;
 mod progress;
 mod record;
 mod report;
-mod reproduce;
 mod review;
 mod study;
 mod top;
 
 pub use agent::{agent_echo, agent_observe, agent_run, agent_serve, jail, watchdog};
-pub use compare::compare;
 pub use export::export;
 pub use get::{build, get};
 pub use history::{fleet, history};
@@ -26,9 +23,8 @@ pub use import::{import, profile};
 pub use list::list;
 pub use progress::Verbosity;
 pub use report::report;
-pub use reproduce::reproduce;
 pub use review::review;
-pub use study::{exec, study, tune};
+pub use study::{compare, exec, reproduce, study, tune};
 pub use top::top;
 
 use crate::cli::Cli;

@@ -1,23 +1,29 @@
-//! Every study, from its options to a plan, a recording, a report. And two with more than that: `vmtax exec`, whose command has
-//! input, output and an exit status, and `vmtax tune`, which tries what a diagnosis proposes, on the running VM or on a
-//! guest that is booted for it.
+//! Every study, from its options to a plan, a recording, a report. And those with more than that: `vmtax exec`, whose
+//! command has input, output and an exit status; `vmtax tune`, which tries what a diagnosis proposes, on the running VM
+//! or on a guest that is booted for it; `vmtax compare` of sides, of recordings, or of a recording with its baseline;
+//! `vmtax reproduce` of published results.
 
 use super::progress::Display;
 use super::record::{Recorded, check_folder, record, record_layers, record_profiles};
-use super::{host, interrupt, note, print, report};
+use super::{host, interrupt, note, print, report, write_file};
 use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::{FAILED, Fault};
 use signal_hook::consts::SIGWINCH;
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use vmtax_host::HostError;
 use vmtax_layers::LayersError;
 use vmtax_model::{HostFacts, Plan, Study};
+use vmtax_recording::{Recording, open};
+use vmtax_report::check as files;
 use vmtax_runner::Ended;
+use vmtax_studies::reproduce::{Asked, PublishedResult, ReproduceOptions, all};
 use vmtax_studies::{
-    Answer, ExecOptions, StudyError, StudyOptions, TuneOptions, analyze, diagnosed, forecast,
-    profiles_of_guests,
+    Answer, CompareOptions, Compared, ExecOptions, OptionsError, StudyError, StudyOptions,
+    TuneOptions, analyze, check, compare_recordings, diagnosed, forecast, profiles_of_guests,
 };
 use vmtax_vm::{Streams, root_mounts};
 use vmtax_workload::CheckedPlan;
@@ -193,4 +199,138 @@ fn streams_of_command(
 fn is_pipe() -> bool {
     let kind = std::fs::metadata("/dev/stdin").map(|about| about.file_type());
     kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket())
+}
+
+/// The exit status of a check that could test no metric: a pipeline must not take it for a success.
+const TESTED_NOTHING: u8 = 3;
+
+pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
+    match args.options.compared()? {
+        Compared::Sides => study(args),
+        Compared::Recordings(folders) => {
+            let recordings: Vec<Recording> =
+                folders.iter().map(|f| open(f)).collect::<Result<_, _>>()?;
+            show(
+                &compare_recordings(&recordings, args.options.min_effect())?.into(),
+                args,
+            )
+        }
+        Compared::WithBaseline { baseline, now } => {
+            let thresholds = args.options.thresholds()?;
+            let baseline = open(&baseline)?;
+            let now = match now {
+                Some(now) => now,
+                None => {
+                    let plan = args.options.plan_again(&baseline.plan)?;
+                    if args.record.dry_run {
+                        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+                    }
+                    measure_again(&plan, args)?
+                }
+            };
+            let findings = check(&baseline, &open(&now)?, &thresholds)?;
+            write(args.options.junit.as_deref(), || files::junit(&findings))?;
+            write(args.options.markdown.as_deref(), || {
+                files::report(&findings).markdown()
+            })?;
+            let annotations = args.options.github.then(|| files::github(&findings));
+            let tested_nothing = findings.tested_nothing();
+            let status = show(&findings.into(), args)?;
+            print(&annotations.unwrap_or_default())?;
+            Ok(if tested_nothing {
+                ExitCode::from(TESTED_NOTHING)
+            } else {
+                status
+            })
+        }
+    }
+}
+
+fn show(answer: &Answer<'_>, args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
+    report::put(answer, &args.record, false)?;
+    Ok(report::status(answer))
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Fault> {
+    path.map_or(Ok(()), |path| write_file(path, text()))
+}
+
+/// The baseline's plan, carried out now.
+fn measure_again(plan: &CheckedPlan, args: &StudyArgs<CompareOptions>) -> Result<PathBuf, Fault> {
+    let display = Display::new(
+        u64::from(plan.rounds) * plan.trials_per_round(),
+        args.record.verbosity(),
+    );
+    record(plan, host::facts(None), &args.record, &display, None)?.complete()
+}
+
+pub fn reproduce(args: &StudyArgs<ReproduceOptions>) -> Result<ExitCode, Fault> {
+    match args.options.asked()? {
+        Asked::List => print(&all()?.iter().map(line).collect::<String>())?,
+        Asked::Show(result) => print(&description(&result)?)?,
+        Asked::Run(result) => {
+            if !args.record.dry_run {
+                fetch_qemus(&result)?;
+            }
+            match study(args) {
+                Err(Fault::Options(OptionsError::NotTestable(why))) => print(&(why + "\n"))?,
+                ended => return ended,
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fetches the QEMUs that a published result compares and that are not here; what and how much is printed before.
+fn fetch_qemus(result: &PublishedResult) -> Result<(), Fault> {
+    let wanted: BTreeSet<&str> = result
+        .plan
+        .variants
+        .iter()
+        .filter_map(|variant| variant.get("qemu"))
+        .collect();
+    for name in wanted {
+        let is_missing = matches!(
+            vmtax_host::best_qemu(Some(Path::new(name))),
+            Err(HostError::QemuNotFetched { .. })
+        );
+        // One that has to be built is named with its command by the error.
+        if is_missing && !vmtax_guests::qemu::is_name_of_built(name) {
+            let cache = vmtax_guests::kernel::cache_dir()?;
+            note(&format!(
+                "{} needs QEMU {name}, which is not here: fetching it",
+                result.name
+            ));
+            vmtax_guests::qemu::fetch(name, &cache, &mut |line| note(line))?;
+        }
+    }
+    Ok(())
+}
+
+fn line(result: &PublishedResult) -> String {
+    format!(
+        "{:20} {}\n{:20} takes {}\n",
+        result.name, result.title, "", result.takes
+    )
+}
+
+fn description(result: &PublishedResult) -> Result<String, Fault> {
+    let PublishedResult {
+        name,
+        title,
+        claim,
+        source,
+        takes,
+        tests,
+        plan,
+        ..
+    } = result;
+    let claims = tests
+        .iter()
+        .map(|test| format!("- {} (published: {})\n", test.what, test.published));
+    let claims: String = claims.collect();
+    let plan = plan.to_toml()?;
+    Ok(format!(
+        "{name}: {title}\n{claim}\nPublished in {source}.\nTakes {takes}.\n\nClaims:\n{claims}\nThe plan:\n{plan}"
+    ))
 }

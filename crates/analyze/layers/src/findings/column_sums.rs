@@ -1,12 +1,11 @@
 //! The requests of one column, a machine in one variant, over its trials: each trial is added and forgotten. Also less
 //! what it cost to record them, and single ones as pictures; and the column that they make, with its table.
 
-use super::distribution::NestedTally;
-use super::distribution::{Distribution, Heat, RoundMedians};
+use super::distribution::{Distribution, Heat, NestedTally, RoundMedians};
 use crate::events::CallKind;
-use crate::request::{JoinedRequest, RecordedEvents, Who};
 use crate::trial::joined_trial::{JoinedTrial, RowKey, label, layer};
 use crate::trial::open::TrialCalls;
+use crate::{JoinedRequest, RecordedEvents, Who};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use vmtax_analysis::{estimate, paired};

@@ -1,7 +1,7 @@
 //! Distributions of times over requests, over rounds and over the run; and nested ones, from each layer's entry to its
 //! exit, as published tables have them.
 
-use crate::request::JoinedRequest;
+use crate::JoinedRequest;
 use crate::trial::joined_trial::CommonPath;
 use std::collections::BTreeMap;
 use vmtax_findings::{HeatMap, Nested, Summary};

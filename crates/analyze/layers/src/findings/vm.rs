@@ -4,12 +4,11 @@
 use super::column_sums::column;
 use super::distribution::Distribution;
 use super::{of_columns, of_run, total_ns};
-use crate::LayersError;
 use crate::net::from_host::batching;
-use crate::request::JoinedRequest;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::vm::{machine, read_vm};
 use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
+use crate::{JoinedRequest, LayersError};
 use std::path::Path;
 use vmtax_findings::{
     LayerColumn, LayerFindings, RequestCount, RequestKind, Row, State, VmLayers, VmPackets,

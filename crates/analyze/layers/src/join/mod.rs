@@ -7,8 +7,8 @@ pub(crate) mod joiner;
 pub(crate) mod segments;
 pub(crate) mod window;
 
+use crate::JoinedRequest;
 use crate::disk::GuestRequest;
-use crate::request::JoinedRequest;
 use vmtax_findings::{PacketCounts, RequestKind};
 use vmtax_model::{Checkpoint, QemuThread};
 use vmtax_trace::Moment;

@@ -5,7 +5,7 @@ use super::host::HostWindow;
 use super::window::{PathStep, Sleep, critical_path};
 use super::{PassedBy, RequestPath};
 use crate::disk::GuestRequest;
-use crate::request::{JoinedRequest, RecordedEvents, Segment, Who};
+use crate::{JoinedRequest, RecordedEvents, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_findings::State;
 use vmtax_model::{Checkpoint, QemuThread, Role, TraceFacts};

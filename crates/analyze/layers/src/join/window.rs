@@ -1,8 +1,8 @@
 //! The events of one side lately: by checkpoint, and what each cost the thread that passed it; and the critical path, from
 //! the end of an interval back along who woke whom.
 
+use crate::RecordedEvents;
 use crate::events::Event;
-use crate::request::RecordedEvents;
 use std::collections::HashMap;
 use vmtax_findings::EventCosts;
 use vmtax_model::{Checkpoint, EventCost, EventKind};

@@ -3,11 +3,11 @@
 
 use super::follow::{filled, in_softirq, interrupted, woken_by_kick};
 use super::{batched, doorbells};
+use crate::JoinedRequest;
 use crate::disk::GuestRequest;
 use crate::join::guest::{GuestPacket, GuestWindow};
 use crate::join::host::HostWindow;
 use crate::join::{Reason, RequestPath};
-use crate::request::JoinedRequest;
 use std::collections::BTreeSet;
 use vmtax_findings::{BatchKind, Batching, RequestKind};
 use vmtax_model::Checkpoint as C;

@@ -3,11 +3,11 @@
 
 use super::batched;
 use super::follow::{by_vhost, filled, set_read};
+use crate::JoinedRequest;
 use crate::disk::{Ended, GuestRequest};
 use crate::events::{Event, HostEvent};
 use crate::join::host::{HostWindow, PassingPacket};
 use crate::join::{Reason, RequestPath};
-use crate::request::JoinedRequest;
 use std::collections::HashMap;
 use vmtax_findings::{BatchKind, Batching, RequestKind};
 use vmtax_model::Checkpoint as C;

@@ -10,9 +10,9 @@ mod response;
 #[cfg(test)]
 mod tests;
 
+use crate::JoinedRequest;
 use crate::events::{Event, GuestEvent, HostEvent};
 use crate::join::host::HostWindow;
-use crate::request::JoinedRequest;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use vmtax_findings::{BatchKind, Batching, PacketCounts};

@@ -2,10 +2,10 @@
 
 pub mod deep;
 
+use crate::JoinedRequest;
 use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
 use crate::join::{Joined, View};
-use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
 use vmtax_findings::{RequestKind, State};
 use vmtax_model::{

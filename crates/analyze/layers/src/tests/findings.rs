@@ -3,10 +3,10 @@
 
 use super::alone;
 use super::cases::trial;
+use crate::JoinedRequest;
 use crate::findings::column_sums::ColumnSums;
 use crate::findings::plan::together;
 use crate::join::View;
-use crate::request::JoinedRequest;
 use crate::synthetic::{Times, World, facts};
 use crate::trial::open::TrialCalls;
 use std::collections::BTreeMap;

@@ -4,11 +4,11 @@ mod cases;
 mod findings;
 mod from_host;
 
+use crate::JoinedRequest;
 use crate::events::{Event, GuestEvent, HostEvent};
 use crate::findings::column_sums::ColumnSums;
 use crate::join::joiner::Join;
 use crate::join::{Reason, View};
-use crate::request::JoinedRequest;
 use crate::synthetic::deep::{Batch, in_ring};
 use crate::synthetic::{BLOCK, Times, Truth, World, facts, found};
 use crate::trial::joined_trial::JoinedTrial;

@@ -4,7 +4,7 @@
 use super::TrialData;
 use crate::events::decode::Loss;
 use crate::join::Reason;
-use crate::request::{JoinedRequest, Segment, Who};
+use crate::{JoinedRequest, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_findings::{ClockFinding, Matched, PacketCounts, RequestKind, State};
 use vmtax_model::{Checkpoint, EventCost, Layer, Missing, QemuThread, Role, Side};

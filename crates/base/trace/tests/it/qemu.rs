@@ -1,12 +1,11 @@
 //! Traces that a QEMU wrote.
 
-use crate::common;
 use std::path::{Path, PathBuf};
 use vmtax_model::testing::skipped;
 use vmtax_trace::{Entry, Event, EventId, Formats, QemuEvents};
 
 fn data(name: &str) -> PathBuf {
-    common::data("qemu").join(name)
+    crate::data("qemu").join(name)
 }
 
 /// The line that QEMU's log has for an event, written again from its fields.

@@ -2,7 +2,7 @@
 //! from the recording in `data/host`, of which the same events must come out; a file of `perf record` against what
 //! `perf script` prints of it.
 
-use crate::common::{Printer, data};
+use crate::{Printer, data};
 use vmtax_trace::{Counts, Dat, Entry, Events, Folder, Perf};
 
 /// `bash-123   [000] d..2. 35057: sched_switch: …`, cut into thread, CPU, time and the rest.

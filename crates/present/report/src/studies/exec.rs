@@ -1,15 +1,13 @@
 //! `exec`: how a command ended, what it cost on each machine, and where the difference goes.
 
-use super::metric_rows;
-use super::{command_layers, overhead};
-use crate::ReportError;
+use super::{command_layers, metric_rows, overhead};
 use crate::charts::bars::{NEGLIGIBLE_S, PartTimes, Parts, seconds};
 use crate::engine::{Block, Cell, Figure, Notice, Report, Section, Table, figures, words};
-use crate::json::json as document;
 use crate::number::{counted, difference, percent, ratio, value};
 use crate::text::{Joined, distinct, fit, only_if};
 use crate::view::verdict::paired_median;
 use crate::view::{self, origin};
+use crate::{ReportError, json as document};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmtax_findings::{

@@ -1,11 +1,9 @@
 //! The reproduction of a published result: how many of its claims are reproduced, before the report of what was measured.
 
-use crate::ReportError;
 use crate::engine::{Block, Cell, Report, Section, Table, Tile, Tone, words};
-use crate::json::plain_json;
 use crate::number::{NONE, counted, nanoseconds, percent, ratio, significant};
 use crate::text::Joined;
-use crate::view;
+use crate::{ReportError, plain_json, view};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use vmtax_findings::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};

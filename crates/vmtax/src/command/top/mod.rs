@@ -1,19 +1,27 @@
-//! `vmtax top`: what running VMs do, live on a screen, or interval by interval for other programs.
+//! `vmtax top`: what running VMs do, live on a screen (one thread samples, this one draws and reads keys), or interval
+//! by interval for other programs: as text, or as OpenMetrics in a file or for requests to a port of the loopback
+//! address.
 
 mod collect;
-mod exposition;
-mod live;
 
 use super::{interrupt, note, print, style};
-use crate::cli::TopArgs;
+use crate::cli::{Exposition, TopArgs};
 use crate::fault::Fault;
 use collect::{Collector, add_exits};
-use exposition::Published;
-use std::io::IsTerminal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs;
+use std::io::{IsTerminal, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
-use vmtax_findings::TopSample;
+use vmtax_findings::{GuestExits, TopSample};
 use vmtax_report::top_columns;
+use vmtax_screen::{Request, Screen};
 use vmtax_vm::{Fleet, Interrupt, Level};
 
 pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
@@ -38,7 +46,7 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
     if is_batch || !std::io::stdout().is_terminal() {
         print_intervals(args, fleet, level)
     } else {
-        live::run(args, fleet, level)
+        run_screen(args, fleet, level)
     }
 }
 
@@ -140,4 +148,203 @@ fn show(args: &TopArgs, sample: &TopSample) -> Result<(), Fault> {
         return print(&(vmtax_report::top(sample).terminal(style(), true) + "\n"));
     }
     Ok(())
+}
+
+/// A request's head is no longer, bytes.
+const MAX_REQUEST: usize = 8192;
+/// Longest time that a client may take.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where the text is published.
+enum Published {
+    File(PathBuf),
+    Port(Arc<Mutex<String>>),
+}
+
+impl Published {
+    pub fn open(at: &Exposition) -> Result<Published, Fault> {
+        let port = match at {
+            Exposition::File(path) => return Ok(Published::File(path.clone())),
+            Exposition::Port(port) => *port,
+        };
+        let failed = |e| {
+            Fault::file(
+                format!("listening on port {port} of 127.0.0.1: choose another"),
+                e,
+            )
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        let text = Arc::new(Mutex::new(String::new()));
+        let served = text.clone();
+        // One client at a time: a scrape takes milliseconds, and a silent client its timeout.
+        let serve = move || {
+            for client in listener.incoming().flatten() {
+                let _ = answer(client, &served);
+            }
+        };
+        Builder::new()
+            .spawn(serve)
+            .map_err(|e| Fault::file("starting a thread", e))?;
+        note(&format!("serving http://127.0.0.1:{port}/metrics"));
+        Ok(Published::Port(text))
+    }
+
+    /// Publishes another text.
+    pub fn replace(&mut self, text: &str) -> Result<(), Fault> {
+        match self {
+            Published::Port(published) => {
+                text.clone_into(&mut published.lock().unwrap_or_else(PoisonError::into_inner));
+                Ok(())
+            }
+            // A reader sees the old file or the new one.
+            Published::File(path) => {
+                let mut new = path.clone().into_os_string();
+                new.push(".new");
+                let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &*path));
+                written.map_err(|e| {
+                    Fault::file(format!("writing {}: name another file", path.display()), e)
+                })
+            }
+        }
+    }
+}
+
+/// Answers one request: `GET /metrics`.
+fn answer(mut client: TcpStream, text: &Mutex<String>) -> std::io::Result<()> {
+    client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
+    let mut head = Vec::new();
+    let mut part = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < MAX_REQUEST {
+        match client.read(&mut part)? {
+            0 => break,
+            n => head.extend_from_slice(&part[..n]),
+        }
+    }
+    let is_metrics = head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?");
+    let (status, body) = match is_metrics {
+        true => (
+            "200 OK",
+            text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        ),
+        false => ("404 Not Found", "GET /metrics\n".to_owned()),
+    };
+    let kind = if is_metrics {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        "text/plain"
+    };
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    );
+    client.write_all(answer.as_bytes())
+}
+
+/// Duration of a trace that a person requests.
+const TRACE_TIME: Duration = Duration::from_secs(3);
+
+fn run_screen(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode, Fault> {
+    let interrupt = interrupt()?;
+    let (samples, shown) = channel();
+    let (requests, asked) = channel();
+    let ended = AtomicBool::new(false);
+    let sampler = Sampler {
+        interval: args.interval,
+        left: args.samples,
+        level,
+        ended: &ended,
+    };
+    std::thread::scope(|scope| {
+        let sampling =
+            Builder::new().spawn_scoped(scope, move || sampler.run(fleet, &samples, &asked));
+        let thread = sampling.map_err(|e| Fault::file("starting a thread", e))?;
+        let screen =
+            Screen::new(args.interval).run(&shown, &requests, &|| interrupt.raised() || is_gone());
+        // The fleet ends in its thread, and removes what it has set.
+        ended.store(true, Ordering::Relaxed);
+        drop(requests);
+        match thread.join() {
+            Ok(sampled) => sampled?,
+            Err(_) => {
+                return Err(Fault::Usage(
+                    "sampling ended by a panic: report it as a bug".to_owned(),
+                ));
+            }
+        }
+        match screen {
+            // Nobody reads an error there.
+            Err(e) if !is_gone() => Err(Fault::file("using the terminal: try --batch", e)),
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    })
+}
+
+/// Returns true if the terminal is gone: its window is closed, or its connection.
+fn is_gone() -> bool {
+    let stdout = rustix::stdio::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    let polled = poll(
+        &mut fds,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    );
+    polled.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+struct Sampler<'a> {
+    interval: Duration,
+    left: Option<u64>,
+    level: Level,
+    ended: &'a AtomicBool,
+}
+
+impl Sampler<'_> {
+    fn run(
+        self,
+        fleet: Fleet,
+        samples: &Sender<TopSample>,
+        asked: &Receiver<Request>,
+    ) -> Result<(), Fault> {
+        let mut collector = Collector::start(fleet, self.level)?;
+        let mut left = self.left;
+        while left != Some(0) {
+            let Some(traced) = self.wait(&collector, asked) else {
+                return Ok(());
+            };
+            let mut sample = collector.sample()?;
+            add_exits(&mut sample, traced);
+            if samples.send(sample).is_err() {
+                return Ok(());
+            }
+            left = left.map(|left| left - 1);
+        }
+        Ok(())
+    }
+
+    /// Waits for the interval's end, or traces what is asked for; `None` at the end of the screen.
+    fn wait(
+        &self,
+        collector: &Collector,
+        asked: &Receiver<Request>,
+    ) -> Option<Vec<(i32, Result<GuestExits, String>)>> {
+        let stop = || self.ended.load(Ordering::Relaxed);
+        let until = Instant::now() + self.interval;
+        if self.level == Level::Traces {
+            let traced = collector.trace(None, self.interval, &stop);
+            if !traced.is_empty() {
+                return (!stop()).then_some(traced);
+            }
+        }
+        match asked.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Request::TraceExits(pid)) => {
+                let traced = collector.trace(Some(pid), TRACE_TIME, &stop);
+                (!stop()).then_some(traced)
+            }
+            Err(RecvTimeoutError::Timeout) => (!stop()).then(Vec::new),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! Packets of which guest and host tell, known by their order and length.
 
 use super::{CLIENT, STEP, World};
+use crate::JoinedRequest;
 use crate::events::{GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
 use crate::join::{Joined, Reason};
 use crate::net::from_both::batching;
-use crate::request::JoinedRequest;
 use crate::synthetic::{MAIN, VCPU, facts};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

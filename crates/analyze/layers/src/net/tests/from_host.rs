@@ -105,7 +105,7 @@ fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own
     world.host.iter().for_each(|event| join.host(event));
     let joined = join.finish();
     assert_eq!(joined.rejected, []);
-    let passed = |request: &crate::request::JoinedRequest| -> Vec<(C, u64)> {
+    let passed = |request: &crate::JoinedRequest| -> Vec<(C, u64)> {
         request
             .checkpoints()
             .filter(|(checkpoint, _)| !matches!(checkpoint, C::Begin | C::End))
@@ -201,7 +201,7 @@ fn join(world: &World) -> Joined {
     join.finish()
 }
 
-fn requests_of_kind(joined: &Joined, kind: RequestKind) -> Vec<&crate::request::JoinedRequest> {
+fn requests_of_kind(joined: &Joined, kind: RequestKind) -> Vec<&crate::JoinedRequest> {
     joined
         .requests
         .iter()

@@ -6,15 +6,13 @@
 //! files stay in the share's folder `scratch/vmtax-fs-semantics` for the host to check, until the next trial. With
 //! `linger` a process stays too, that holds a lock and an unlinked file.
 
-mod behaviour;
 mod properties;
 
 use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::{OptionInfo, count};
 use crate::share::{DROP, READ_ONLY, SCRATCH, drop_caches, error, is_read_only, own_folder};
 use crate::{Clock, WorkloadError};
-use behaviour::{LOCKED, UNLINKED, lock};
-use properties::{Found, Property, kept_if};
+use properties::{Found, LOCKED, Property, UNLINKED, kept_if, lock};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use std::fs::{self, File};
@@ -90,12 +88,12 @@ impl Workload for FsSemantics {
             let found = set.and_then(|()| (property.check)(&folder));
             got.kept.push(kept(property.what, found, Keeping::Refused));
         }
-        for (what, attempt) in behaviour::ALL {
+        for (what, attempt) in properties::BEHAVIOURS {
             got.kept
                 .push(kept(what, attempt(&folder), Keeping::Refused));
         }
         if self.linger > 0 {
-            behaviour::leave_process(&folder, self.linger)
+            properties::leave_process(&folder, self.linger)
                 .map_err(|e| error("leave a process that holds files of", &folder, e))?;
         }
         got.total_s = began.elapsed().as_secs_f64();

@@ -5,17 +5,16 @@ mod next;
 pub use crate::number::duration;
 pub use next::estimated;
 
-use crate::ReportError;
 use crate::charts::bars::{Intervals, change};
 use crate::engine::{
     Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile, figures,
     words,
 };
-use crate::json::json as document;
 use crate::number::{counted, percent, value};
 use crate::text::{Joined, only_if};
 use crate::view::verdict::{self, Pair, interval, tone};
 use crate::view::{self, began, host, origin};
+use crate::{ReportError, json as document};
 use next::{compared, corrected, next, open, why_open};
 use serde::Serialize;
 use vmtax_findings::{Against, CompareFindings, Compared, LayerFindings, Verdict};

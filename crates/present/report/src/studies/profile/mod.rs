@@ -1,6 +1,5 @@
 //! `profile`: which threads run or wait, and for what; which functions the CPU time goes to; avoidable costs of the guest.
 
-mod changes;
 pub(super) mod exits;
 mod guest;
 mod notes;
@@ -8,8 +7,8 @@ pub(super) mod samples;
 mod schedule;
 pub(super) mod threads;
 
-pub use changes::{changes, unlike};
 pub use guest::call_lines;
+pub use samples::{changes, unlike};
 
 use crate::charts::profile::Flame;
 use crate::engine::{Figure, Notice, Origin, Report, Section, Table, figures, words};
