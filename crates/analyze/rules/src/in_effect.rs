@@ -232,8 +232,8 @@ fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InE
 
 /// The control group of a thread that has no process but the VM's, and limits its CPUs.
 fn own_group<'a>(evidence: &Evidence<'a>, tid: i32) -> Option<&'a ThreadGroup> {
-    let mut groups = evidence.facts?.thread_groups.iter();
-    groups.find(|group| group.tid == tid && !group.is_shared && group.cpus.is_some())
+    let group = evidence.facts?.thread_group(tid);
+    group.filter(|group| !group.is_shared && group.cpus.is_some())
 }
 
 fn of_guest(evidence: &Evidence<'_>, value: impl Fn(&GuestSettings) -> Option<String>) -> InEffect {

@@ -64,6 +64,11 @@ impl VmFacts {
         Self::argument_for(self.name.as_ref(), self.pid)
     }
 
+    /// Returns the control groups of this thread, where they are known.
+    pub fn thread_group(&self, tid: i32) -> Option<&ThreadGroup> {
+        self.thread_groups.iter().find(|group| group.tid == tid)
+    }
+
     /// Returns the argument that names the VM of a process in a command to copy, as [`VmFacts::argument`].
     pub fn argument_for(name: Option<&String>, pid: i32) -> String {
         let is_plain = |name: &&String| {

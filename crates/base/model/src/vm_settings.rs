@@ -57,6 +57,10 @@ pub struct ThreadGroup {
     pub folder: PathBuf,
     /// The content of its `cpuset.cpus`; null where it has no such file.
     pub cpus: Option<String>,
+    /// File of the thread's CPU quota, `cpu.max` or of version 1 `cpu.cfs_quota_us`, with `cpu.stat` beside it; null
+    /// where the thread is in the root group, which has none.
+    #[serde(default)]
+    pub quota: Option<PathBuf>,
     /// True if the group has processes that are not the VM's.
     pub is_shared: bool,
 }

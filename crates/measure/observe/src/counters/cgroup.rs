@@ -124,9 +124,16 @@ pub fn thread_groups(pid: i32, tids: &[i32]) -> Vec<ThreadGroup> {
         tid: *tid,
         folder: folder.clone(),
         cpus: read_text(folder.join("cpuset.cpus")),
+        quota: thread_folder(pid, *tid, "cpu").and_then(|folder| quota_file(&folder)),
         is_shared: shared.contains(folder),
     };
     groups.iter().map(found).collect()
+}
+
+/// Returns the file of a group's CPU quota; the root group has none.
+fn quota_file(folder: &Path) -> Option<PathBuf> {
+    let files = ["cpu.max", "cpu.cfs_quota_us"].map(|name| folder.join(name));
+    files.into_iter().find(|file| file.exists())
 }
 
 /// Groups below this depth are not read.
