@@ -211,6 +211,9 @@ pub struct VcpuExits {
     pub per_s: f64,
     /// The time of those that have one, ns; of halted and of spinning vCPUs, too.
     pub total_ns: f64,
+    /// Time in the guest, ns; null where KVM does not trace each entry.
+    #[serde(default)]
+    pub in_guest_ns: Option<f64>,
     /// Of that time, that in which it was halted.
     #[serde(default)]
     pub halted_ns: f64,
@@ -260,6 +263,14 @@ impl GuestExits {
             .iter()
             .for_each(|reason| times.add(reason.activity, reason.exits.total_ns));
         times
+    }
+
+    /// Time of all vCPUs in the guest, ns; `None` where it is not known of each.
+    pub fn in_guest_ns(&self) -> Option<f64> {
+        let times = self.vcpus.iter().map(|vcpu| vcpu.in_guest_ns);
+        times
+            .sum::<Option<f64>>()
+            .filter(|_| !self.vcpus.is_empty())
     }
 
     /// A time as a part of the vCPUs' time, 0 to 1.

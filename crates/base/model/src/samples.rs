@@ -313,6 +313,9 @@ pub struct TracedExits {
     pub threads: Vec<QemuThread>,
     /// Counts of exits by thread, reason and address.
     pub rows: Vec<ExitRow>,
+    /// Times of vCPUs in their guest; none where KVM does not trace each exit and entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_guest: Vec<GuestTime>,
     /// Periodic interrupts: count and rate per second.
     pub regular: Vec<(u64, f64)>,
     /// Ticks of the clock that stamps events, per µs.
@@ -322,6 +325,15 @@ pub struct TracedExits {
     /// True if the trace does not say which exits were handed to user space: [`ExitRow::user`] is 0 then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub user_unknown: bool,
+}
+
+/// Time of a vCPU in its guest, from each `kvm_entry` to the next `kvm_exit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestTime {
+    /// The vCPU's thread.
+    pub tid: i32,
+    /// The time, ticks.
+    pub ticks: u64,
 }
 
 /// VM exits of one thread, for one reason, at one address.

@@ -190,12 +190,15 @@ impl Grouping<'_> {
             ..
         } = times;
         let per_s = count as f64 / self.seconds.max(f64::EPSILON);
+        let mut in_guest = self.traced.in_guest.iter();
+        let in_guest = in_guest.find(|time| time.tid == tid);
         VcpuExits {
             vcpu,
             tid,
             count,
             per_s,
             total_ns,
+            in_guest_ns: in_guest.map(|time| self.ns(time.ticks)),
             halted_ns,
             spinning_ns,
         }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
-use vmtax_model::samples::Access;
+use vmtax_model::samples::{Access, GuestTime};
 use vmtax_trace::{
     KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Lost, SystemCall, VMX, system_call,
 };
@@ -167,6 +167,10 @@ struct Vcpu {
     /// True if KVM reports the vCPU's exits and entries.
     told: bool,
     open: Option<Open>,
+    /// Where it went into its guest, in which it is.
+    entered: Option<Open>,
+    /// Time in its guest, ticks.
+    in_guest: u64,
     /// A read that was counted before its value came.
     awaited: Option<Access>,
 }
@@ -176,6 +180,14 @@ impl Vcpu {
     fn ended(&mut self, at: u64) -> Option<Open> {
         let end = Some(at);
         self.open.take().map(|open| Open { end, ..open })
+    }
+
+    /// Leaves the guest; the time in it counts where no event of it may be missing.
+    fn left_guest(&mut self, at: u64, cpu: Option<u32>, losses: &Losses) {
+        let entered = self.entered.take();
+        let whole = entered.filter(|entered| !losses.since(entered.number, [entered.cpu, cpu]));
+        let ticks = whole.map_or(0, |entered| at.saturating_sub(entered.begin));
+        self.in_guest = self.in_guest.saturating_add(ticks);
     }
 
     /// Notes what happens in an exit that KVM told.
@@ -309,11 +321,14 @@ impl Counts {
                 };
                 let vcpu = self.vcpus.entry(tid).or_default();
                 vcpu.told = true;
+                vcpu.left_guest(at, cpu, &self.losses);
                 let before = vcpu.open.replace(begun);
                 self.close(tid, before);
             }
             ExitEvent::Entry => {
-                let open = self.vcpus.entry(tid).or_default().ended(at);
+                let vcpu = self.vcpus.entry(tid).or_default();
+                vcpu.entered = Some(begun);
+                let open = vcpu.ended(at);
                 self.close(tid, open);
             }
             _ => match self.vcpus.entry(tid).or_default() {
@@ -422,6 +437,15 @@ impl Counts {
             let open = self.vcpus.get_mut(&tid).and_then(|vcpu| vcpu.open.take());
             self.close(tid, open);
         }
+    }
+
+    /// Returns the time of each vCPU in its guest, of those whose exits and entries KVM reported.
+    pub fn in_guest(&self) -> impl Iterator<Item = GuestTime> {
+        let told = self.vcpus.iter().filter(|(_, vcpu)| vcpu.told);
+        told.map(|(&tid, vcpu)| GuestTime {
+            tid,
+            ticks: vcpu.in_guest,
+        })
     }
 
     /// Returns true if KVM reported exits and entries.
