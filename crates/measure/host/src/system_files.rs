@@ -273,6 +273,7 @@ mod tests {
             let _ = list_length(&text);
             let _ = meminfo(&text, &key);
             let _ = chosen(&text);
+            let _ = in_effect(&text);
             let _ = distribution(&text);
             let share = since_boot(&format!("cpu {text}"));
             prop_assert!((0.0..=1.0).contains(&share));

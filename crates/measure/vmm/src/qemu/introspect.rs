@@ -25,6 +25,9 @@ const EVENTS: [&str; 7] = [
 
 impl Monitor {
     /// QEMU's process, by the thread of its first vCPU: of one in the PID namespace of this program.
+    ///
+    /// # Errors
+    /// [`VmmError`] where the monitor does not answer, or names no thread that is visible here.
     pub fn pid(&self) -> Result<i32, VmmError> {
         let no_thread = || VmmError::Monitor("query-cpus-fast names no thread".to_owned());
         self.vcpus()?
@@ -89,6 +92,9 @@ impl Monitor {
     }
 
     /// Returns true if KVM runs the guest.
+    ///
+    /// # Errors
+    /// [`VmmError`] where the monitor does not answer.
     pub fn is_kvm(&self) -> Result<bool, VmmError> {
         Ok(self.execute("query-kvm")?["enabled"] == true)
     }

@@ -359,7 +359,9 @@ const MAX_DISKS: usize = 256;
 /// A domain's answers, and the files of its disks by the disks' names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DomainStats {
+    /// What a monitor would answer, as far as libvirt tells it.
     pub answers: Answers,
+    /// Path of each disk's file, by the disk's name.
     pub files: BTreeMap<String, String>,
 }
 
@@ -448,9 +450,13 @@ pub fn read_domain_stats(text: &str) -> usize {
 /// Answers of a monitor, or of libvirt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
+    /// State of the guest.
     pub state: Option<RunState>,
+    /// Counters of the disks.
     pub disks: Vec<DiskCounters>,
+    /// Counters of KVM.
     pub kvm: Option<KvmCounters>,
+    /// Memory that the balloon leaves the guest, bytes.
     pub balloon: Option<u64>,
 }
 

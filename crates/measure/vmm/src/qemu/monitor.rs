@@ -35,6 +35,9 @@ enum Way {
 
 impl Monitor {
     /// Reads the greeting within `greeting`, and leaves negotiation mode. Each response may take `timeout`.
+    ///
+    /// # Errors
+    /// [`VmmError::Monitor`] where the other end is no monitor, [`VmmError::MonitorTimeout`] where it does not greet.
     pub fn connect(
         stream: UnixStream,
         greeting: Duration,
@@ -65,6 +68,10 @@ impl Monitor {
     }
 
     /// Executes a command and returns its result; events are skipped.
+    ///
+    /// # Errors
+    /// [`VmmError::Monitor`] where it cannot be reached or refuses the command, [`VmmError::MonitorTimeout`] where it does not
+    /// answer.
     pub fn execute(&self, command: &str) -> Result<Value, VmmError> {
         self.execute_with(command, &json!({}))
     }
@@ -143,6 +150,10 @@ impl Monitor {
     }
 
     /// Executes a command with arguments and returns its result; events are skipped.
+    ///
+    /// # Errors
+    /// [`VmmError::Monitor`] where it cannot be reached or refuses the command, [`VmmError::MonitorTimeout`] where it does not
+    /// answer.
     pub fn execute_with(&self, command: &str, arguments: &Value) -> Result<Value, VmmError> {
         match &*self.way {
             Way::Held(conversation) => {
