@@ -33,7 +33,9 @@ pub enum Fault {
     #[error(transparent)]
     Machine(#[from] vmtax_vm::MachineError),
     #[error(transparent)]
-    Find(#[from] vmtax_vm::FindError),
+    Fleet(#[from] vmtax_live::FleetError),
+    #[error(transparent)]
+    Find(#[from] vmtax_vmm::FindError),
     #[error(transparent)]
     Agent(#[from] vmtax_agent::AgentError),
     #[error(transparent)]

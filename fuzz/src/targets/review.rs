@@ -2,7 +2,7 @@
 
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    if let Ok(Some(found)) = vmtax_vm::configuration(&text) {
+    if let Ok(Some(found)) = vmtax_configuration::configuration(&text) {
         let most = text.len() + 1; // QEMU's own network card
         assert!(found.disks.len() <= most && found.nics.len() <= most);
     }

@@ -9,7 +9,8 @@ use std::path::Path;
 use vmtax_model::{HostFacts, Plan, Study, TrialRecord};
 use vmtax_observe::may_observe;
 use vmtax_recording::{Writer, open};
-use vmtax_vm::{Vm, Watchdog};
+use vmtax_vm::Watchdog;
+use vmtax_vmm::Vm;
 use vmtax_workload::CheckedPlan;
 
 /// A plan that can be carried out.

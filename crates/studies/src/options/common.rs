@@ -266,7 +266,7 @@ pub(crate) fn plan_of_vm(
     seconds: f64,
     study: impl FnOnce(ObservedVm) -> Study,
 ) -> Result<CheckedPlan, OptionsError> {
-    let vm = vmtax_vm::find(name)?;
+    let vm = vmtax_vmm::find(name)?;
     let pid = vm.pid;
     let time_ms = milliseconds(seconds).max(1);
     let study = study(ObservedVm {

@@ -2,9 +2,10 @@
 
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
+use vmtax_configuration::edit_domain;
 use vmtax_findings::{GuestTuneFindings, TuneVerdict};
 use vmtax_model::{Libvirt, Setting, SettingPart, TwinOf, Variant};
-use vmtax_vm::{DiskDevices, edit_domain};
+use vmtax_vm::DiskDevices;
 
 type Settings = BTreeMap<String, String>;
 

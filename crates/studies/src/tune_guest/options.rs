@@ -8,12 +8,12 @@ use crate::options::{
 };
 use clap::Args;
 use std::path::PathBuf;
+use vmtax_configuration::{Twin, twin};
 use vmtax_model::{
     ChangeCost, CommandSpec, Guest, GuestCandidate, GuestTune, GuestTuneSpec, HostFacts, KvmClass,
     Machine, Metric, NotTried, Pinning, Plan, QemuFacts, Study, Tree, Variant, WorkloadName,
     WorkloadSpec,
 };
-use vmtax_vm::{Twin, twin};
 use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work};
 
 /// Time of all measurements, s.

@@ -113,7 +113,7 @@ impl Pasted {
             self.texts.push(at("fio's output"));
             self.fio.push(jobs);
         } else {
-            let found = vmtax_vm::configuration(&text)
+            let found = vmtax_configuration::configuration(&text)
                 .map_err(|why| Fault::Usage(format!("{name}: {why}")))?;
             let Some(found) = found else {
                 return Err(unknown(given, is_file));

@@ -349,7 +349,7 @@ fn of_a_running_vm(qemu: &str) {
     let mut vm = BootGuest::start_by(&place, program, "runs", "tcg", &sector, "", more);
     let monitor = place.path("runs.qmp");
     until("its monitor is free", || {
-        vmtax_vm::Vm::find(&monitor.to_string_lossy()).ok()
+        vmtax_vmm::Vm::find(&monitor.to_string_lossy()).ok()
     });
     vm.ask("cont");
     let pid = vm.pid();

@@ -4,12 +4,13 @@ use super::observer::{Stop, wait};
 use super::{profile, vm_layers};
 use crate::RunError;
 use std::time::Duration;
+use vmtax_live::{Fleet, Level};
 use vmtax_model::{
     AbilityName, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
     VmSamples, files,
 };
 use vmtax_recording::{RecordingError, TrialFiles};
-use vmtax_vm::{Fleet, Level, MachineError, Vm};
+use vmtax_vmm::{Vm, VmmError};
 
 /// The part of the time for the counters; the profile and the requests have equal parts of the rest.
 const COUNTERS: f64 = 0.4;
@@ -32,7 +33,7 @@ pub(crate) fn diagnose(
 ) -> Result<(), RunError> {
     let mut samples = match counters(vm, spec, Level::Histograms, stop) {
         // Without a folder in which to write down what is set, nothing is set.
-        Err(RunError::Machine(error)) => {
+        Err(RunError::Fleet(error)) => {
             let mut samples = counters(vm, spec, Level::Counters, stop)?;
             samples.missing.push(Missing::for_error(
                 "the 99th percentile of requests",
@@ -142,7 +143,7 @@ fn counters(
 }
 
 /// Why the guest's own settings are not known.
-fn guest_not_read(error: &MachineError) -> Missing {
+fn guest_not_read(error: &VmmError) -> Missing {
     Missing {
         what: "settings of the guest's kernel".to_owned(),
         why: error.to_string(),

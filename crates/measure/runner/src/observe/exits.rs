@@ -8,7 +8,7 @@ use vmtax_model::samples::{ExitCounts, ProfileFacts};
 use vmtax_model::{Accelerator, Missing, ObservedVm, files};
 use vmtax_observe::{ExitTracer, ProbeError};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{Monitor, Vm};
+use vmtax_vmm::{Monitor, Vm};
 
 /// Name of what tracing VM exits gives.
 pub(super) const EXITS: &str = "VM exits by reason and device";

@@ -15,9 +15,8 @@ use vmtax_model::{
     ShareFacts, SharedBoot, SizeRange, Slot, TrialRecord, Warning, WorkloadSpec,
 };
 use vmtax_recording::Writer;
-use vmtax_vm::{
-    Interrupt, MachineError, Monitor, RunningMachine, Scratch, Streams, Vm, VmmProgram,
-};
+use vmtax_vm::{Interrupt, MachineError, RunningMachine, Scratch, Streams, VmmProgram};
+use vmtax_vmm::{Monitor, Vm};
 use vmtax_workload::{CheckedPlan, CheckedStep};
 
 /// Rounds and trials that a recording has of the parts of a tuning before the one that is carried out.

@@ -7,12 +7,13 @@ use std::io;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use vmtax_findings::{GuestExits, REPORT_SCHEMA, TopSample, VmRates};
+use vmtax_live::{Fleet, Level};
 use vmtax_model::samples::ExitCounts;
 use vmtax_model::{Accelerator, VmCounters, VmFacts};
 use vmtax_observe::ExitTracer;
 use vmtax_observe::counters::own_cpu;
 use vmtax_profile::exits::{Devices, summary};
-use vmtax_vm::{Fleet, Level, Vm};
+use vmtax_vmm::Vm;
 
 /// Collector of counters, which gives the rates of each interval.
 pub(super) struct Collector {

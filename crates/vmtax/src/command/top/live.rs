@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 use vmtax_findings::{GuestExits, TopSample};
+use vmtax_live::{Fleet, Level};
 use vmtax_screen::{Request, Screen};
-use vmtax_vm::{Fleet, Level};
 
 /// Duration of a trace that a person requests.
 const TRACE_TIME: Duration = Duration::from_secs(3);

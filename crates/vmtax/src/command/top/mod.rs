@@ -13,8 +13,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use vmtax_findings::TopSample;
+use vmtax_live::{Fleet, Level};
 use vmtax_report::top_columns;
-use vmtax_vm::{Fleet, Interrupt, Level};
+use vmtax_vm::Interrupt;
 
 pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
     if let Some(name) = &args.explain {

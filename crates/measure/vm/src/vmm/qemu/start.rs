@@ -2,7 +2,6 @@
 
 use super::command_line::{self, SHARED_BYTES};
 use super::device_arguments::check_dummy_devices;
-use super::monitor::{Monitor, QMP_TIMEOUT};
 use crate::MachineError;
 use crate::micro_guest::layout::RAM_BYTES;
 use crate::network::{NetworkEnd, NetworkLink};
@@ -24,6 +23,7 @@ use std::time::Duration;
 use vmtax_clock::Shared;
 use vmtax_host::QemuVersion;
 use vmtax_model::{QemuFacts, ShareMethod, shell_line};
+use vmtax_vmm::qemu::monitor::{Monitor, QMP_TIMEOUT};
 
 /// The first QEMU with `-netdev stream`.
 const FIRST_WITH_STREAMS: QemuVersion = version(7, 2);
