@@ -65,7 +65,7 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
         }
         Study::Tune(spec) => {
             let findings = tune::findings(recording, spec)?;
-            found(recording, findings, page::tune::report, page::json)
+            found(recording, findings, page::tune::vm::report, page::json)
         }
         Study::TuneGuest(_) => tune_guest::analysis(recording)?,
         Study::VmExits(_) => {

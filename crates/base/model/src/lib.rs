@@ -70,7 +70,8 @@ pub use trial::{
 };
 pub use tune::{
     Candidate, GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep,
-    NotTried, PairPlan, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep, TwinOf,
+    NotTried, PairPlan, Tried, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep,
+    TwinOf,
 };
 pub use vm::{
     Ability, AbilityName, BlockedThread, FailureKind, KernelFailure, Managed, Manager, ProcessStop,

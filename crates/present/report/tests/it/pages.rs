@@ -314,11 +314,11 @@ fn tunings(pages: &mut Pages) {
     let r = layers_recording(1);
     for (name, is_done) in [("tune", true), ("tune-plan", false)] {
         let found = tuned(is_done);
-        pages.short(name, &report::tune::report(&r, &found), &found);
+        pages.short(name, &report::tune::vm::report(&r, &found), &found);
     }
     for (name, is_kept) in [("tune-guest", true), ("tune-guest-nothing", false)] {
         let found = guest_tuned(is_kept);
-        pages.short(name, &report::tune_guest::report(&r, &found), &found);
+        pages.short(name, &report::tune::guest::report(&r, &found), &found);
     }
 }
 
