@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Read};
 use vmtax_findings::{TuneFindings, VmDiagnosis};
 use vmtax_model::{
     Candidate, ChangeCost, HostFacts, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
-    Study, TuneMetric, TuneRecord, TuneSpec, files,
+    Study, TuneMetric, TuneRecord, TuneSpec, VmStudy, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -113,7 +113,7 @@ impl TuneOptions {
                 "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
             );
         }
-        plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose).map(Some)
+        plan_of_vm(vm, DIAGNOSED_S, VmStudy::Diagnose).map(Some)
     }
 
     /// Returns the metric of a running VM that is named.

@@ -49,7 +49,7 @@ pub use plan::{
     Column, CommandSpec, Compare, CompareSpec, DeviceClass, Execution, Forward, Grows, Guest,
     GuestSize, GuestTune, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm,
     PinnedCpus, Pinning, Plan, PlanError, Printed, ProfileSettings, ProfileSpec, SharedBoot,
-    SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity, WithCommand,
+    SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity, VmStudy, WithCommand,
 };
 pub use samples::AddressSpace;
 pub use setting::{

@@ -21,7 +21,7 @@ pub use guest::{Guest, PinnedCpus, Pinning};
 pub use schedule::{Column, SharedBoot, Slot};
 pub use study::{
     Compare, CompareSpec, DeviceClass, Grows, GuestSize, GuestTune, ObservedVm, ProfileSettings,
-    ProfileSpec, SizeRange, Study, VmIdentity, WithCommand,
+    ProfileSpec, SizeRange, Study, VmIdentity, VmStudy, WithCommand,
 };
 pub use variant::Variant;
 
