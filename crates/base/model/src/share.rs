@@ -251,7 +251,7 @@ impl Share {
     /// Returns true if the guest can only read with this share method: an image that cannot be written, or
     /// `readonly=on`.
     pub fn is_read_only(&self) -> bool {
-        matches!(self.method, ShareMethod::Erofs | ShareMethod::Squashfs) || self.is_on("readonly")
+        (self.method.is_image() && self.method != ShareMethod::Disk) || self.is_on("readonly")
     }
 
     /// Returns true if a guest may only read this tree. The user's own tree is only read, too, unless the guest has a
