@@ -11,6 +11,23 @@ mod table;
 
 pub use table::{Checkpoint, CheckpointInfo, DISK, NETWORK};
 
+/// A class of a guest's devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceClass {
+    /// Disks: block requests.
+    #[default]
+    Disk,
+    /// Network cards: packets.
+    Net,
+}
+
+impl DeviceClass {
+    pub(crate) fn is_disk(&self) -> bool {
+        *self == DeviceClass::Disk
+    }
+}
+
 /// The side of the VM's border that a checkpoint is on, whose clock stamps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {

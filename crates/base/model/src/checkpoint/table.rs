@@ -1,8 +1,7 @@
 //! Every checkpoint, in one table: those of one class of device in the order in which its requests pass them, between the begin and
 //! the end, which all classes share.
 
-use super::{EventSource, Layer, NOTIFY, Scope, Side, WAITS, call, kvm, tracepoint};
-use crate::DeviceClass;
+use super::{DeviceClass, EventSource, Layer, NOTIFY, Scope, Side, WAITS, call, kvm, tracepoint};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 

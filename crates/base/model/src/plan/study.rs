@@ -2,7 +2,7 @@
 
 use super::PlanError;
 use super::command::CommandSpec;
-use crate::{GuestTuneSpec, ImportedFiles, TuneSpec, WorkloadName, WorkloadSpec};
+use crate::{DeviceClass, GuestTuneSpec, ImportedFiles, TuneSpec, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -177,23 +177,6 @@ pub struct VmIdentity {
     pub name: Option<String>,
     /// True where the plan is of a VM, false where it may be of any process.
     pub is_vm: bool,
-}
-
-/// A class of a guest's devices.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeviceClass {
-    /// Disks: block requests.
-    #[default]
-    Disk,
-    /// Network cards: packets.
-    Net,
-}
-
-impl DeviceClass {
-    fn is_disk(&self) -> bool {
-        *self == DeviceClass::Disk
-    }
 }
 
 impl ObservedVm {
