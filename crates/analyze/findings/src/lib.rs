@@ -65,7 +65,7 @@ pub use schedule::{
     ThreadSchedule, WaitFor, Waker,
 };
 pub use tune::{
-    BeforeAfter, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneFindings, TuneRow,
+    BeforeAfter, GuestTuneFindings, SecondScreening, TuneFindings, TuneOutcome, TuneRow,
     TuneVerdict,
 };
 

@@ -30,7 +30,8 @@ mod workload;
 
 pub use antipattern::Antipattern;
 pub use checkpoint::{
-    Checkpoint, CheckpointInfo, DISK, EventSource, Layer, NETWORK, PROBE_GROUP, Scope, Side,
+    Checkpoint, CheckpointInfo, DISK, DeviceClass, EventSource, Layer, NETWORK, PROBE_GROUP, Scope,
+    Side,
 };
 pub use configuration::{
     ConfiguredDisk, ConfiguredNic, ExitReport, ExitReportRow, FioJob, VmConfiguration,
@@ -46,10 +47,10 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use net_backend::NetBackend;
 pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, DeviceClass, Execution, Forward, Grows, Guest,
-    GuestSize, GuestTune, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm,
-    PinnedCpus, Pinning, Plan, PlanError, Printed, ProfileSettings, ProfileSpec, SharedBoot,
-    SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity, WithCommand,
+    Column, CommandSpec, Compare, CompareSpec, Execution, Forward, Grows, Guest, GuestSize,
+    GuestTune, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm, PinnedCpus, Pinning,
+    Plan, PlanError, Printed, ProfileSettings, ProfileSpec, SharedBoot, SizeRange, Slot, Study,
+    TIMED_OUT, Variant, VmIdentity, VmStudy, WithCommand,
 };
 pub use samples::AddressSpace;
 pub use setting::{
@@ -70,7 +71,8 @@ pub use trial::{
 };
 pub use tune::{
     Candidate, GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep,
-    NotTried, PairPlan, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep, TwinOf,
+    NotTried, PairPlan, Tried, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep,
+    TwinOf,
 };
 pub use vm::{
     Ability, AbilityName, BlockedThread, FailureKind, KernelFailure, Managed, Manager, ProcessStop,

@@ -20,7 +20,7 @@ pub use json::{findings_json, json, plain_json};
 pub use review::{Review, review};
 pub use studies::{
     antipatterns, check, compare, exec, exits, fleet, growth, history, import, layers, overhead,
-    profile, reproduction, shares, tune, tune_guest, vm_diagnosis, vm_exits, vm_layers,
+    profile, reproduction, shares, tune, vm_diagnosis, vm_exits, vm_layers,
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;

@@ -4,9 +4,11 @@ use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, u
 use super::fio::{self, Job};
 use super::like;
 use crate::options::{
-    CommonOptions, OptionsError, argv_of_exec, command_here, named_workloads, root_share, settings,
+    CommonOptions, OptionsError, argv_of_exec, command_here, duration, named_workloads, root_share,
+    settings,
 };
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 use vmtax_configuration::{Twin, twin};
 use vmtax_model::{
@@ -72,7 +74,7 @@ impl GuestTuneOptions {
     pub(crate) fn plan(
         &self,
         host: &HostFacts,
-        how: &Measuring<'_>,
+        how: &Measuring,
     ) -> Result<CheckedPlan, OptionsError> {
         if self.common.measurement.rounds.is_some() {
             return OptionsError::usage(
@@ -90,17 +92,19 @@ impl GuestTuneOptions {
             Some(_) => WorkloadSpec::new(WorkloadName::Exec),
             None => self.workload(job.as_ref(), how.slice)?,
         };
-        let metric = metric(&workload, how.metric)?;
+        let metric = metric(&workload, how.metric.as_deref())?;
         self.check_workload(workload.name)?;
         let is_disk = workload.name == WorkloadName::Disk;
         let work = is_disk.then(|| block_work(&workload)).transpose()?;
         let has_small_image = size_image(like.as_mut(), work.as_ref());
-        let named = self.named(how.allowed)?;
+        let allowed = how.allowed();
+        let named = self.named(&allowed)?;
         let (baseline, command) = self.baseline(workload.name, like.as_ref(), &named)?;
         let tuning = Tuning {
             options: self,
             host,
             how,
+            allowed,
             like,
             machine,
             guest,
@@ -216,7 +220,9 @@ impl GuestTuneOptions {
 struct Tuning<'a> {
     options: &'a GuestTuneOptions,
     host: &'a HostFacts,
-    how: &'a Measuring<'a>,
+    how: &'a Measuring,
+    /// Costs of applying a change that are allowed.
+    allowed: Vec<ChangeCost>,
     /// The VM whose twin the guest is.
     like: Option<Twin>,
     machine: Machine,
@@ -319,7 +325,7 @@ impl Tuning<'_> {
             requests: self.work.as_ref(),
             size: self.like.as_ref().and_then(|twin| twin.disk.size),
             risks_data: self.options.risks_data,
-            allowed: self.how.allowed,
+            allowed: &self.allowed,
             named: &self.named,
         }
     }
@@ -360,16 +366,72 @@ fn has_large_sectors() -> bool {
     sizes.any(|size| size.trim() == "4096")
 }
 
-/// Settings of the measurements of a tuning.
-pub(crate) struct Measuring<'a> {
-    /// Time of all measurements, s.
+/// Costs of applying a change, by their names in --allow.
+const COSTS: [(&str, ChangeCost); 5] = [
+    ("live", ChangeCost::Live),
+    ("replug", ChangeCost::Replug),
+    ("guest-reboot", ChangeCost::GuestReboot),
+    ("restart", ChangeCost::VmRestart),
+    ("host", ChangeCost::HostSetting),
+];
+
+/// Returns the parser of a cost's name.
+fn cost() -> impl TypedValueParser<Value = ChangeCost> {
+    let parser = PossibleValuesParser::new(COSTS.map(|(name, _)| name));
+    parser.try_map(|name| {
+        let known = COSTS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, cost)| *cost).ok_or("no such cost")
+    })
+}
+
+/// What may be changed, what decides, and for how long is measured: of both kinds of tuning.
+#[derive(Debug, Args)]
+pub struct Measuring {
+    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in
+    /// again), guest-reboot, restart (of the VM), host (settings of the host, for all its VMs). For a running VM only
+    /// live and host are possible [default: live
+    /// for a running VM, else all except host]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        hide_possible_values = true,
+        value_parser = cost()
+    )]
+    pub allow: Vec<ChangeCost>,
+    /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes),
+    /// requests (IOPS of the disks), throughput (of the disks), run (CPU time that the vCPUs get: more is better) or
+    /// exits (VM exits per second) [default: the
+    /// metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
+    #[arg(long, value_name = "METRIC")]
+    pub metric: Option<String>,
+    /// Command that measures the metric: it is run for each measurement, and the last number in its output is the metric;
+    /// lower is better
+    #[arg(long, value_name = "CMD", conflicts_with = "metric")]
+    pub metric_command: Option<String>,
+    /// A higher number from --metric-command is better
+    #[arg(long, requires = "metric_command")]
+    pub higher_is_better: bool,
+    /// Total measurement time: 300s, 10m [default: 300s with --vm, else 15m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<f64>,
-    /// Time for which a workload runs in each boot, s.
+    /// Length of each measurement of a setting [default: 1.5s with --vm, else 1s in each boot]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub slice: Option<f64>,
-    /// The figure that decides, as `syscalls.getpid`.
-    pub metric: Option<&'a str>,
-    /// Costs of applying a change that are allowed.
-    pub allowed: &'a [ChangeCost],
+}
+
+impl Measuring {
+    /// Returns the costs of applying a change of a guest that are allowed: all that the user names, else all except the host's.
+    fn allowed(&self) -> Vec<ChangeCost> {
+        match self.allow.as_slice() {
+            [] => COSTS
+                .iter()
+                .map(|(_, cost)| *cost)
+                .filter(|cost| *cost != ChangeCost::HostSetting)
+                .collect(),
+            named => named.to_vec(),
+        }
+    }
 }
 
 /// Metrics that decide where none is named.

@@ -240,9 +240,7 @@ impl Plan {
             Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => invalid(
                 "the study 'guest-antipatterns' runs the workload guest-antipatterns: add it",
             ),
-            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
-                self.check_observed_vm(vm)
-            }
+            Study::Vm(_, vm) => self.check_observed_vm(vm),
             Study::Tune(tune) => self.check_tune(tune),
             Study::TuneGuest(tune) => self.check_guest_tune(tune),
             Study::Import(import) => self.check_import(import),

@@ -133,7 +133,7 @@ impl Plan {
     /// The running VM that is observed.
     pub fn observed_vm(&self) -> Option<&ObservedVm> {
         match &self.study {
-            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => Some(vm),
+            Study::Vm(_, vm) => Some(vm),
             _ => None,
         }
     }
@@ -141,9 +141,7 @@ impl Plan {
     /// The running VM that is observed or tuned, or the process that is profiled.
     pub fn running_vm(&self) -> Option<VmIdentity> {
         let (pid, started, name) = match &self.study {
-            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
-                (vm.pid, vm.started, &vm.name)
-            }
+            Study::Vm(_, vm) => (vm.pid, vm.started, &vm.name),
             Study::Tune(vm) => (vm.pid, vm.started, &vm.name),
             Study::Profile(profile) => {
                 let process = &profile.settings;

@@ -20,8 +20,8 @@ pub use definition::Plan;
 pub use guest::{Guest, PinnedCpus, Pinning};
 pub use schedule::{Column, SharedBoot, Slot};
 pub use study::{
-    Compare, CompareSpec, DeviceClass, Grows, GuestSize, GuestTune, ObservedVm, ProfileSettings,
-    ProfileSpec, SizeRange, Study, VmIdentity, WithCommand,
+    Compare, CompareSpec, Grows, GuestSize, GuestTune, ObservedVm, ProfileSettings, ProfileSpec,
+    SizeRange, Study, VmIdentity, VmStudy, WithCommand,
 };
 pub use variant::Variant;
 

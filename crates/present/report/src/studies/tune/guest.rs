@@ -1,19 +1,14 @@
 //! `tune` of a guest that is booted for it: which settings make its workload faster, and by how much.
 
-use super::tune::{
-    before_after, gain, measured, none_helped, ratios, result, value as guard_value,
-};
+use super::{before_after, capitalized, gain};
 use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
-use std::collections::BTreeMap;
-use vmtax_findings::{
-    Comparison, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneVerdict, Verdict,
-};
+use vmtax_findings::{Comparison, GuestTuneFindings, SecondScreening, TuneRow, Verdict};
 use vmtax_model::{
-    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning, WorkloadName,
-    shell_line,
+    GuestCandidate, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning,
+    WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -24,7 +19,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
         counted(found.rounds.into(), "round"),
         counted(found.boots.into(), "boot"),
     );
-    let time = duration(found.seconds);
+    let time = duration(found.outcome.seconds);
     let place = vec![
         format!("{rounds} of fresh guests in random order, {boots}, {time}"),
         view::guests_in_short(plan),
@@ -33,20 +28,17 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
         view::began(recording),
     ];
     let not_copied = found.like.iter().flat_map(|like| like.not_twinned.clone());
-    let not_tried = found.not_tried.iter();
-    let not_tried = not_tried.map(|one| format!("{}: {}.", one.action, one.why));
+    let notes = vec![
+        Notice::notes("Differences from the fio job", found.job_notes.clone()),
+        Notice::notes("Not copied from the VM", not_copied.collect()),
+    ];
     Report {
         study: "compare",
         title: "Tuning of a guest".to_owned(),
         answer: answer(recording, found),
         basis: [place, host(recording)].concat(),
         next: next(recording, found),
-        notices: vec![
-            Notice::notes("Differences from the fio job", found.job_notes.clone()),
-            Notice::notes("Not copied from the VM", not_copied.collect()),
-            Notice::notes("Not tried", not_tried.collect()),
-            Notice::warnings(warnings(recording, found)),
-        ],
+        notices: super::notices(&found.outcome, notes, warnings(recording, found)),
         sections: sections(recording, found),
         method: method(recording),
         origin: origin(recording),
@@ -54,18 +46,15 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
     }
 }
 
-/// Returns the figures that got worse, why the run ended early, and the warnings of all trials.
+/// Returns the figures that got worse, and the warnings of all trials.
 fn warnings(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
     let mut of_trials: Vec<Warning> = Vec::new();
     for warning in recording.trials.iter().flat_map(|trial| &trial.warnings) {
         vmtax_analysis::add_warning(&mut of_trials, warning);
     }
-    let ended = found
-        .ended
-        .iter()
-        .map(|why| format!("{}.", capitalized(why)));
-    let all = guards_that_cost(found).chain(ended);
-    all.chain(view::warnings(recording, &of_trials)).collect()
+    guards_that_cost(found)
+        .chain(view::warnings(recording, &of_trials))
+        .collect()
 }
 
 fn workload(recording: &Recording) -> String {
@@ -85,67 +74,50 @@ fn from(found: &GuestTuneFindings) -> String {
     format!("{like}baseline {}", settings.joined(", "))
 }
 
-/// Returns the changes that are kept, with the total gain and the gain of each; or that there are none.
+/// Returns the changes that are kept, with the total gain and the gain of each; or that there are none, and how much those may
+/// bring that were not kept.
 pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     let what = workload(recording);
-    let kept = found
-        .candidates
-        .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep);
-    let kept: Vec<&GuestTuneRow> = kept.collect();
-    let Some(total) = found.total.filter(|_| !kept.is_empty()) else {
-        return format!("{what}: {}; nothing is kept.", none_kept(found));
-    };
-    let medians = found.before.zip(found.after);
-    let figures = medians.map_or(String::new(), |(before, after)| {
-        let [before, after] = [before, after].map(|median| value(found.metric.unit(), median));
-        format!(": {} {before} → {after} (medians)", found.metric.label())
-    });
-    // A limit that is removed is named "without …".
-    let names = kept.iter().map(|row| row.candidate.name.as_str());
-    let (without, with): (Vec<&str>, Vec<&str>) =
-        names.partition(|name| name.starts_with("without "));
-    let with = (!with.is_empty()).then(|| format!("with {}", with.join(", ")));
-    let without = without.into_iter().map(str::to_owned);
-    let changes = capitalized(&with.into_iter().chain(without).joined(" and "));
-    let share = |row: &&GuestTuneRow| {
-        let gain = gain(&row.confirmation?);
-        Some(format!("{} {gain}", row.candidate.name))
-    };
-    let shares = kept.iter().filter_map(share).joined("; ");
-    let shares = only_if(
-        kept.len() > 1,
-        format!(" Each beside the others: {shares}."),
-    );
-    format!("{changes}, {what} {}{figures}.{shares}", gain(&total))
-}
-
-/// That no change is kept: how many were measured, and how much the others may bring.
-fn none_kept(found: &GuestTuneFindings) -> String {
-    let candidates = found.candidates.iter();
-    let why = match candidates.filter(|row| row.screening.is_some()).count() {
-        0 => "no change was measured".to_owned(),
-        several => none_helped(several),
-    };
     let bound = found.at_most.map_or(String::new(), |most| {
         let most = percent(most.max(0.0));
         format!(" (at most {most} of the time, of those that were measured to the end)")
     });
-    why + &bound
+    super::answer(&what, &found.outcome, &bound, |total, rows| {
+        let medians = found.before.zip(found.after);
+        let figures = medians.map_or(String::new(), |(before, after)| {
+            let [before, after] = [before, after].map(|median| value(found.metric.unit(), median));
+            format!(": {} {before} → {after} (medians)", found.metric.label())
+        });
+        let (changes, gain) = (kept(&rows), gain(total));
+        format!("{changes}, {what} {gain}{figures}.{}", shares(&rows))
+    })
 }
 
-/// A sentence's beginning; names of settings stay as they are.
-fn capitalized(text: &str) -> String {
-    let word = text.split(' ').next().unwrap_or_default();
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) if !word.contains('=') => first.to_uppercase().chain(letters).collect(),
-        _ => text.to_owned(),
-    }
+/// "With aio=native and without limits": a limit that is removed is named "without …".
+fn kept(rows: &[&TuneRow<GuestCandidate>]) -> String {
+    let names = rows.iter().map(|row| row.candidate.name.as_str());
+    let (without, with): (Vec<&str>, Vec<&str>) =
+        names.partition(|name| name.starts_with("without "));
+    let with = (!with.is_empty()).then(|| format!("with {}", with.join(", ")));
+    let without = without.into_iter().map(str::to_owned);
+    capitalized(&with.into_iter().chain(without).joined(" and "))
+}
+
+/// Returns the gain of each of several changes beside the others, as a sentence.
+fn shares(rows: &[&TuneRow<GuestCandidate>]) -> String {
+    let share = |row: &&TuneRow<GuestCandidate>| {
+        let gain = gain(&row.confirmation?);
+        Some(format!("{} {gain}", row.candidate.name))
+    };
+    let shares = rows.iter().filter_map(share).joined("; ");
+    only_if(
+        rows.len() > 1,
+        format!(" Each beside the others: {shares}."),
+    )
 }
 
 fn next(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
-    if found.total.is_none() {
+    if found.outcome.total.is_none() {
         return Vec::new();
     }
     let like = found.like.as_ref();
@@ -209,7 +181,7 @@ fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> +
         .iter()
         .filter(move |row| row.comparison.is_some_and(is_worse));
     worse.map(|row| {
-        let [before, after] = [row.before, row.after].map(|median| guard_value(row, median));
+        let [before, after] = [row.before, row.after].map(|median| super::value(row, median));
         format!(
             "What is kept costs elsewhere: {}, {before} → {after}.",
             row.name
@@ -229,46 +201,13 @@ fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<S
 }
 
 fn changes(found: &GuestTuneFindings) -> Table {
-    let mut notes = vec![
-        "Time per operation with the change ÷ without it (for a rate, inverted): the median of the rounds' ratios, 95 % CI; below ×1 \
-         is faster. Screening: on the baseline or, for those listed below, on top of other changes. Confirmation: all kept changes vs. \
-         the same without this one (leave-one-out), on new boots."
-            .to_owned(),
-    ];
-    notes.extend(screened_beside(found));
-    notes.extend(found.second_screening.as_ref().map(second_screening));
-    let why = |row: &GuestTuneRow| {
-        let why = row.why.as_ref()?.trim_end_matches('.');
-        Some(format!("{}: {why}.", row.candidate.name))
-    };
-    notes.extend(found.candidates.iter().filter_map(why));
-    Table::of("Changes", &found.candidates)
-        .column(words("change").broken(28, 16), |row| {
-            row.candidate.name.clone()
-        })
-        .columns(measured(), |row| {
-            // Inconclusive is what ran out of time; what was left out for a reason, which a note gives, is not kept.
-            let is_left_out = row.verdict == TuneVerdict::Inconclusive && row.why.is_some();
-            let [screening, confirmation] = ratios([&row.screening, &row.confirmation], "round");
-            let result = result(row.verdict, is_left_out.then_some("not kept"));
-            [screening, confirmation, result]
-        })
+    let meaning = super::of_ratios("round")
+        + " Screening: on the baseline or, for those listed below, on top of other changes. Confirmation: all kept changes vs. \
+           the same without this one (leave-one-out), on new boots.";
+    let second = found.second_screening.as_ref().map(second_screening);
+    super::measured(super::changes(&found.outcome), "round")
         .done()
-        .notes(notes)
-}
-
-/// Returns the changes that were screened on top of others, a line for each set of these others.
-fn screened_beside(found: &GuestTuneFindings) -> Vec<String> {
-    let mut beside: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for row in &found.candidates {
-        if let Some(others) = &row.beside {
-            beside.entry(others).or_default().push(&row.candidate.name);
-        }
-    }
-    let line = |(others, names): (&str, Vec<&str>)| {
-        format!("Screened on top of {others}: {}.", names.join(", "))
-    };
-    beside.into_iter().map(line).collect()
+        .notes(super::notes(&found.outcome, meaning, second))
 }
 
 /// Returns the number of changes in the second screening, and those that were kept.
@@ -287,7 +226,8 @@ fn second_screening(second: &SecondScreening) -> String {
 
 fn published(found: &GuestTuneFindings) -> Table {
     let or_none = |text: &str| if text.is_empty() { NONE } else { text }.to_owned();
-    let candidates = found.candidates.iter().map(|row| &row.candidate);
+    let rows = found.outcome.candidates.iter();
+    let candidates = rows.map(|row| &row.candidate);
     Table::of("What is published of these changes", candidates)
         .column(words("change"), |one| one.name.clone())
         .column(words("applying it takes"), |one| {
@@ -324,7 +264,7 @@ fn method(recording: &Recording) -> Vec<String> {
 pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Option<String> {
     let spec = plan.guest_tune()?;
     let found = vmtax_analysis::tune_guest(plan, trials)?;
-    let left = (f64::from(spec.budget_s) - found.seconds).max(0.0);
+    let left = (f64::from(spec.budget_s) - found.outcome.seconds).max(0.0);
     let time = format!("at most {} left", duration(left));
     let boots = counted(step.configurations.len() as u64, "boot");
     let first = step.configurations.first()?;
@@ -372,7 +312,7 @@ fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> Stri
     };
     let before = last.configurations.first().map_or(&[][..], Vec::as_slice);
     let added = added(base, before);
-    match (last.phase, found.total) {
+    match (last.phase, found.outcome.total) {
         // Once, after its confirmation.
         (GuestTunePhase::Confirmation, Some(total)) => {
             let (kept, gain) = (spec.name(base), gain(&total));
@@ -383,17 +323,5 @@ fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> Stri
             format!("it helped beside {before}: {added}. Next, beside all: ")
         }
         _ => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sentence_begins_with_a_capital_unless_a_setting_does() {
-        assert_eq!(capitalized("without a limit"), "Without a limit");
-        assert_eq!(capitalized("cache=none"), "cache=none");
-        assert_eq!(capitalized(""), "");
     }
 }

@@ -1,37 +1,18 @@
-//! The tables of all classes of devices together.
+//! The rows of checkpoints, and the paths of requests: which of them one request may pass.
 
-use super::disk::DISK;
-use super::network::{NETWORK, NOT_PASSED};
-use super::{Checkpoint, CheckpointInfo};
+use super::network::NOT_PASSED;
+use super::table::{Checkpoint, CheckpointInfo, DISK, NETWORK, ROWS};
 
 /// The tables of all classes of devices. What they share, the begin and the end, stands in the first.
 const TABLES: [&[CheckpointInfo]; 2] = [DISK, NETWORK];
 
 impl Checkpoint {
-    /// Number of checkpoints of all classes.
-    pub const COUNT: usize = Checkpoint::End as usize + 1;
-
-    /// The row of each checkpoint in its class's table.
-    const INFOS: [&CheckpointInfo; Checkpoint::COUNT] = {
-        let mut infos = [&DISK[0]; Checkpoint::COUNT];
-        let mut table = 0;
-        while table < TABLES.len() {
-            let mut row = 0;
-            while row < TABLES[table].len() {
-                infos[TABLES[table][row].checkpoint as usize] = &TABLES[table][row];
-                row += 1;
-            }
-            table += 1;
-        }
-        infos
-    };
-
     /// Every checkpoint, in the order of declaration: `ALL[c as usize] == c`.
     pub const ALL: [Checkpoint; Checkpoint::COUNT] = {
         let mut all = [Checkpoint::Begin; Checkpoint::COUNT];
         let mut i = 0;
         while i < all.len() {
-            all[i] = Checkpoint::INFOS[i].checkpoint;
+            all[i] = ROWS[i].checkpoint;
             i += 1;
         }
         all
@@ -53,9 +34,9 @@ impl Checkpoint {
         TABLES.into_iter().any(has_both) && NOT_PASSED.into_iter().any(passes_both)
     }
 
-    /// Returns the checkpoint's row in the table of its class of device.
+    /// Returns the checkpoint's row.
     pub const fn info(self) -> &'static CheckpointInfo {
-        Checkpoint::INFOS[self as usize]
+        &ROWS[self as usize]
     }
 
     /// Returns the checkpoint's name in JSON and, with underscores, in exported columns.
