@@ -38,6 +38,9 @@ pub fn diagnosis(
         vm: Some(&rates),
         profile: profile.as_ref(),
         contention: states.and_then(|states| states.contention.as_ref()),
+        activity: Some(&samples.host),
+        queues: layers.as_ref().map_or(&[], |layers| &layers.queues),
+        configuration: rates.settings.configuration.as_ref(),
         ..Evidence::default()
     };
     let settings = vmtax_rules::settings(&evidence);
@@ -78,6 +81,9 @@ fn causes(
     // Exits whose time is not known are listed with the profile.
     let of_exits = exits.iter().flat_map(|exits| &exits.advice);
     let of_exits = of_exits.filter(|advice| advice.gain > 0.0);
+    // What the counters say of the same is over more of the time.
+    let by_counters: Vec<String> = causes.iter().map(|cause| cause.rule.clone()).collect();
+    let of_exits = of_exits.filter(|advice| !by_counters.contains(&advice.rule));
     let observed = of_states.chain(of_exits);
     causes.extend(observed.filter(|advice| !is_known(advice)).cloned());
     if exits.is_some_and(|exits| !exits.reasons.is_empty()) {
@@ -134,6 +140,7 @@ mod tests {
             vm: facts(1),
             before,
             after,
+            host: vmtax_model::HostActivity::default(),
             missing: Vec::new(),
         }
     }
@@ -148,6 +155,8 @@ mod tests {
             timing: String::new(),
             lost: 0,
             counters: BTreeMap::new(),
+            page_faults: None,
+            timers: Vec::new(),
             advice: Vec::new(),
         }
     }

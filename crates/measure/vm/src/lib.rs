@@ -29,7 +29,7 @@ pub use agent::messages::{Files, no_files};
 pub use agent::native::remove_stale_groups;
 pub use agent::streams::{Capture, Streams};
 pub use change::{ChangeError, Changes, Undone, undo, undo_interrupted};
-pub use configuration::{ConfigurationError, configuration};
+pub use configuration::{ConfigurationError, configuration, configuration_of};
 pub use error::MachineError;
 pub use host_settings::{HostSettings, host_setting_fault};
 pub use live::{Fleet, Level, Sample, remove_stale_histograms};

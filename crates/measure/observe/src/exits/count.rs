@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
-use vmtax_model::samples::Access;
+use vmtax_model::samples::{Access, TimerLine};
 use vmtax_trace::{
     KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Lost, SystemCall, VMX, system_call,
 };
@@ -401,13 +401,29 @@ impl Counts {
         }
     }
 
-    /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz.
-    pub fn regular(&self, mhz: f64) -> Vec<(u64, f64)> {
-        let timers = self
-            .interrupts
-            .iter()
-            .filter(|((_, number), _)| !self.messages.contains(number));
+    /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz. Without those of timers that these threads
+    /// emulate, which come whether the guest takes them or not.
+    pub fn regular(&self, mhz: f64, emulate: &[i32]) -> Vec<(u64, f64)> {
+        let timers = self.interrupts.iter().filter(|((tid, number), _)| {
+            let is_emulated = *number >= Self::LINES && emulate.contains(tid);
+            !self.messages.contains(number) && !is_emulated
+        });
         timers.filter_map(|(_, ticks)| ticks.rate(mhz)).collect()
+    }
+
+    /// The lines that these threads raise as regularly as a timer.
+    pub fn timer_lines(&self, mhz: f64, emulate: &[i32]) -> Vec<TimerLine> {
+        let line = |((tid, number), ticks): (&(i32, u32), &Ticks)| {
+            let line = number.checked_sub(Self::LINES)?;
+            let (count, hz) = ticks.rate(mhz).filter(|_| emulate.contains(tid))?;
+            Some(TimerLine {
+                line,
+                tid: *tid,
+                count,
+                hz,
+            })
+        };
+        self.interrupts.iter().filter_map(line).collect()
     }
 
     fn interrupted(&mut self, tid: i32, number: u32, at: u64) {

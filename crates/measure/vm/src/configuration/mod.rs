@@ -5,7 +5,7 @@ mod domain;
 mod proxmox;
 mod source;
 
-pub use source::configuration;
+pub use source::{configuration, configuration_of};
 
 use crate::twin::TwinError;
 
