@@ -248,6 +248,82 @@ mod tests {
         );
     }
 
+    /// An idle guest on a q35 whose HPET fires 1000 times a second: no exit takes time, QEMU's main loop does.
+    #[test]
+    fn a_timer_that_only_the_main_loop_shows_is_said_once_with_what_it_takes() {
+        let mut idle = samples(1_000_000, 0);
+        idle.vm.accelerator = Some(vmtax_model::Accelerator::Kvm);
+        let main = |cpu_ns| ThreadCounters {
+            tid: 1,
+            role: Role::Main,
+            cpu_ns,
+            wait_ns: 0,
+            turns: 0,
+        };
+        idle.before.threads.push(main(0));
+        idle.after.threads.push(main(74_000_000));
+        let timer = vmtax_model::samples::TimerLine {
+            line: 2,
+            tid: 1,
+            count: 3000,
+            hz: 1000.0,
+        };
+        let of_exits = Advice {
+            rule: "hpet-timer".to_owned(),
+            gain: 0.03,
+            ..Advice::default()
+        };
+        let exits = GuestExits {
+            timers: vec![timer],
+            advice: vec![of_exits],
+            ..exits()
+        };
+        let profile = Some(ProfileFindings {
+            exits: Some(exits),
+            ..ProfileFindings::default()
+        });
+        let found = diagnosed(&idle, profile.clone(), None).unwrap();
+        let causes: Vec<_> = found
+            .causes
+            .iter()
+            .map(|one| (&*one.rule, one.gain))
+            .collect();
+        assert_eq!(causes, [("hpet-timer", 0.074)]);
+        let configuration = vmtax_model::VmConfiguration {
+            hpet: Some(false),
+            ..vmtax_model::VmConfiguration::default()
+        };
+        idle.after.settings.configuration = Some(configuration);
+        let of_counters = diagnosed(&idle, profile, None).unwrap();
+        assert_eq!(of_counters.causes[0].gain, 0.03, "it has none");
+    }
+
+    /// What the command line of a running Windows lacks costs something that nobody measured.
+    #[test]
+    fn a_windows_without_enlightenments_is_healthy_and_they_are_worth_a_check() {
+        let mut windows = samples(1_000_000, 0);
+        windows.after.settings.configuration = Some(vmtax_model::VmConfiguration {
+            is_kvm: Some(true),
+            windows: Some("its name is win11".to_owned()),
+            hpet: Some(false),
+            enlightenments: [("relaxed".to_owned(), true)].into(),
+            ..vmtax_model::VmConfiguration::default()
+        });
+        let found = diagnosed(&windows, None, None).unwrap();
+        assert_eq!(found.causes, []);
+        let [settings] = found.settings.as_slice() else {
+            panic!("{:?}", found.settings)
+        };
+        assert_eq!(settings.rule, "configured-windows-enlightenments");
+        assert!(
+            settings
+                .finding
+                .contains("9 of 10 Hyper-V enlightenments are missing: vapic"),
+            "{}",
+            settings.finding
+        );
+    }
+
     #[test]
     fn causes_are_in_the_order_of_their_time_and_one_is_said_once() {
         let of_profile = || {

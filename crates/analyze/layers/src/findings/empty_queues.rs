@@ -69,7 +69,10 @@ fn empty_parts(mut spans: Vec<Span>, traced: Span) -> Option<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::trace_reader::Loss;
+    use crate::join::{Joined, Reason, Rejected};
     use proptest::prelude::*;
+    use vmtax_findings::{ClockFinding, RequestKind};
 
     const TRACED: Span = Span {
         begin: 1000,
@@ -91,6 +94,51 @@ mod tests {
         assert!(parts[4..].iter().all(|part| *part == 1.0), "{parts:?}");
         let none = span(5, 5);
         assert!(empty_parts(Vec::new(), none).is_none());
+    }
+
+    /// Two hundred requests in a millisecond, each of which takes a fifth of the time until the next.
+    fn data(losses: Vec<Loss>) -> TrialData {
+        let rejected = (0..200).map(|number| Rejected {
+            begin: number * 5000,
+            end: number * 5000 + 1000,
+            kind: RequestKind::Read,
+            reason: Reason::Violation,
+        });
+        let joined = Joined {
+            rejected: rejected.collect(),
+            ..Joined::default()
+        };
+        TrialData {
+            costs: Vec::new(),
+            joined,
+            losses,
+            clock: ClockFinding::default(),
+            mhz: 1000.0,
+            missing: Vec::new(),
+            first: None,
+        }
+    }
+
+    #[test]
+    fn a_queue_is_empty_between_requests_and_of_lost_ones_nothing_is_said() {
+        let traced = Span {
+            begin: 0,
+            end: 1_000_000,
+        };
+        let found = empty_queue("vda", &data(Vec::new()), traced).unwrap();
+        assert_eq!((found.disk.as_str(), found.per_s), ("vda", 200_000.0));
+        assert!((found.empty - 0.8).abs() < 1e-9, "{found:?}");
+        let interval = found.by_part.interval.unwrap();
+        assert!(interval.low > 0.799 && interval.high < 0.801, "{found:?}");
+        let lost = Loss {
+            from: 1,
+            to: 2,
+            events: 3,
+        };
+        assert_eq!(empty_queue("vda", &data(vec![lost]), traced), None);
+        let mut few = data(Vec::new());
+        few.joined.rejected.truncate(99);
+        assert_eq!(empty_queue("vda", &few, traced), None, "no load");
     }
 
     proptest! {

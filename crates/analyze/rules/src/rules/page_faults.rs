@@ -35,12 +35,18 @@ pub(super) const SHADOW_PAGING: Rule = Rule {
     id: "shadow-paging",
     finds: "exits by page faults and by loads of CR3 or INVLPG: KVM has no nested page tables (EPT, NPT)",
     remedies: &[
-        EPT,
-        NPT,
         instruction(
-            "In a nested host ask the provider for them; Y is on",
+            "See whether they are on (Y); in a nested host ask the provider for them",
             "grep . /sys/module/kvm_*/parameters/{ept,npt} 2>/dev/null",
         ),
+        Remedy {
+            action: "Else switch them on: EPT",
+            ..EPT
+        },
+        Remedy {
+            action: "Else switch them on: NPT",
+            ..NPT
+        },
     ],
     source: "Linux kernel documentation, The x86 kvm shadow mmu",
     evaluate: |evidence| {

@@ -507,6 +507,29 @@ mod tests {
         ticks.rate(1.0).unwrap_or_default()
     }
 
+    /// QEMU's main loop raises the HPET's line, a kernel's thread the PIT's, and a vCPU takes what the PIT sends.
+    #[test]
+    fn lines_that_qemu_raises_are_no_interrupts_that_the_guest_takes() {
+        let (main, pit, vcpu) = (7, 8, 9);
+        let mut counts = Counts::default();
+        for at in 1..500 {
+            let mut take = |tid, what| {
+                let at = at * 1000;
+                let cpu = Some(0);
+                counts.take(&ThreadEvent { at, cpu, tid, what });
+            };
+            take(main, ExitEvent::TimerLine(2));
+            take(pit, ExitEvent::TimerLine(0));
+            take(vcpu, ExitEvent::Accepted(0x30));
+        }
+        assert_eq!(counts.regular(1.0, &[main]).len(), 2);
+        assert_eq!(counts.regular(1.0, &[]).len(), 3, "its role is not known");
+        let lines = counts.timer_lines(1.0, &[main]);
+        assert_eq!((lines.len(), lines[0].line, lines[0].tid), (1, 2, main));
+        assert!((lines[0].hz - 1000.0).abs() < 1.0, "{lines:?}");
+        assert_eq!(counts.timer_lines(1.0, &[]), []);
+    }
+
     #[test]
     fn a_timer_is_told_from_other_interrupts() {
         // At 1 MHz, intervals of 1000 ticks are 1000 Hz; now and then the host is late; later it is 100 Hz.
