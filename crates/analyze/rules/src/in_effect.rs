@@ -3,8 +3,8 @@
 use crate::{Evidence, Register};
 use std::path::Path;
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, DiskSettings, GuestSettings, NetBackend, Remedy, SettingPlace,
-    ThreadGroup, VmDisk,
+    Accelerator, CLOCK_SOURCE_FILE, DiskSettings, ExitReport, ExitReportRow, GuestSettings,
+    NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
 };
 
 /// Beginning of the settings of Hyper-V's enlightenments.
@@ -323,6 +323,13 @@ fn words(line: &str, words: &str) -> String {
     }
 }
 
+/// Tells whether a report is of Intel's CPUs, whose reasons are written in capitals; `None` without a row.
+fn is_intel(report: &ExitReport) -> Option<bool> {
+    let is_in_capitals = |row: &ExitReportRow| !row.reason.contains(|c: char| c.is_lowercase());
+    let has_rows = !report.rows.is_empty();
+    has_rows.then(|| report.rows.iter().any(is_in_capitals))
+}
+
 fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
     let mut queues = evidence.vm.iter().flat_map(|vm| &vm.settings.host_queues);
     if let Some(queue) = queues.find(|queue| queue.scheduler_file() == Path::new(file)) {
@@ -332,7 +339,10 @@ fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
         true => "/sys/module/kvm_amd/",
         false => "/sys/module/kvm_intel/",
     };
-    let module = evidence.exits.and_then(|exits| exits.kvm.is_intel);
+    let module = evidence
+        .exits
+        .and_then(|exits| exits.kvm.is_intel)
+        .or(evidence.exit_report.and_then(is_intel));
     if module.is_some_and(|intel| file.starts_with(of_other_vendor(intel))) {
         return InEffect::Absent;
     }

@@ -15,7 +15,7 @@ const AVIC: Remedy<&str> =
 
 pub(super) const INTERRUPT_COMMANDS: Rule = Rule {
     id: "interrupt-commands",
-    finds: "interrupts that vCPUs send each other by an exit each, which together take a hundredth of the vCPUs' time and more (where no time is known: 1000 a second and vCPU; Windows by recorded exits: not proven here)",
+    finds: "interrupts that vCPUs send each other by an exit each, which together take a hundredth of the vCPUs' time and more (where no time is known: 1000 a second and vCPU; Windows by recorded exits: unproven here)",
     remedies: &[
         Setting::named("cpu-flag.kvm-pv-ipi").remedy(
             "on",
@@ -44,7 +44,7 @@ pub(super) const INTERRUPT_COMMANDS: Rule = Rule {
 
 pub(super) const TASK_PRIORITY: Rule = Rule {
     id: "task-priority",
-    finds: "accesses to the task priority of the local APIC by an exit each, which together take a hundredth of the vCPUs' time and more (where no time is known: 1000 a second and vCPU; Windows by recorded exits: not proven here)",
+    finds: "accesses to the task priority of the local APIC by an exit each, which together take a hundredth of the vCPUs' time and more (where no time is known: 1000 a second and vCPU; Windows by recorded exits: unproven here)",
     remedies: &[
         Setting::named("cpu-flag.hv-vapic")
             .remedy("on", "For Windows: let it keep its task priority in memory"),
@@ -113,7 +113,7 @@ pub(super) const SETTING_APICV: Rule = Rule {
 
 pub(super) const WINDOWS_AVIC: Rule = Rule {
     id: "setting-windows-avic",
-    finds: "a Windows guest whose synthetic interrupt controller (hv-synic) keeps it from using the APICv or AVIC that the host has, as it is without hv-avic; or one with hv-avic on a host without them (not proven here)",
+    finds: "a Windows guest whose synthetic interrupt controller (hv-synic) keeps it from using the APICv or AVIC that the host has, as it is without hv-avic; or one with hv-avic on a host without them (unproven here)",
     remedies: &[
         Setting::named("cpu-flag.hv-avic").remedy(
             "on",

@@ -79,7 +79,7 @@ pub(super) const HPET_CLOCK: Rule = Rule {
 
 pub(super) const REFERENCE_COUNTER: Rule = Rule {
     id: "reference-counter-clock",
-    finds: "reads of Hyper-V's reference counter by an exit each, by a guest that does not use Hyper-V's TSC page (Windows by recorded exits: not proven here)",
+    finds: "reads of Hyper-V's reference counter by an exit each, by a guest that does not use Hyper-V's TSC page (Windows by recorded exits: unproven here)",
     remedies: &[
         Remedy {
             action: "Offer the guest the TSC as one that never changes its rate",

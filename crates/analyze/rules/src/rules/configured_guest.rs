@@ -68,7 +68,7 @@ const HIDDEN_HYPERVISOR: Rule = Rule {
 
 const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
     id: "configured-windows-enlightenments",
-    finds: "a Windows guest without some of the Hyper-V enlightenments that QEMU's documentation asks for (not proven here)",
+    finds: "a Windows guest without some of the Hyper-V enlightenments that QEMU's documentation asks for (unproven here)",
     remedies: &[
         instruction(
             "Switch them on",
@@ -114,7 +114,7 @@ const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
 
 const WINDOWS_HPET: Rule = Rule {
     id: "configured-windows-hpet",
-    finds: "a Windows guest with an HPET and without both timer and clock of Hyper-V: each of its ticks is an interrupt of a device that QEMU emulates (not proven here)",
+    finds: "a Windows guest with an HPET and without both timer and clock of Hyper-V: each of its ticks is an interrupt of a device that QEMU emulates (unproven here)",
     remedies: &[
         instruction(
             "Take the HPET away, once the guest has hv-time and hv-stimer",

@@ -20,7 +20,7 @@ const MIN_MAIN_LOOP: f64 = 0.02;
 
 pub(super) const HPET_TIMER: Rule = Rule {
     id: "hpet-timer",
-    finds: "a timer of the HPET that fires in QEMU's main loop, a hundred times a second and more, also where the guest has masked its interrupt; or a guest that sets it (Windows by recorded exits: not proven here)",
+    finds: "a timer of the HPET that fires in QEMU's main loop, a hundred times a second and more, also where the guest has masked its interrupt; or a guest that sets it (Windows by recorded exits: unproven here)",
     remedies: &[
         HYPER_V_TIMERS[0],
         HYPER_V_TIMERS[1],

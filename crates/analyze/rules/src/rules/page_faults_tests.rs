@@ -55,6 +55,12 @@ fn page_tables_that_kvm_shadows_are_found_in_exits_and_in_reports_alike() {
     };
     let of_text = crate::review(&evidence).remove(0);
     assert_eq!(of_text.rule, "shadow-paging");
+    let settings: Vec<&str> = of_text.remedies.iter().map(|one| &*one.setting).collect();
+    assert_eq!(
+        settings,
+        ["", "host.ept"],
+        "reasons in capitals are Intel's"
+    );
     assert!(
         of_text
             .finding

@@ -6,7 +6,7 @@ use vmtax_model::{GuestDiskSettings, Setting, SettingPlace};
 
 pub(super) const SETTING_ROTATIONAL: Rule = Rule {
     id: "setting-rotational",
-    finds: "a guest that takes a disk for one that rotates, though the host's device beneath does not: its file systems, its I/O scheduler and its readers of several copies order requests for heads that are not there, and Windows defragments it (not proven here)",
+    finds: "a guest that takes a disk for one that rotates, though the host's device beneath does not: its file systems, its I/O scheduler and its readers of several copies order requests for heads that are not there, and Windows defragments it (unproven here)",
     remedies: &[
         Setting::named("/sys/block/GUEST_DISK/queue/rotational")
             .remedy("0", "Tell the guest's kernel that the disk does not rotate"),

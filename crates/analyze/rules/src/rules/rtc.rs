@@ -20,7 +20,7 @@ pub(super) const HYPER_V_TIMERS: [Remedy<&str>; 2] = [
 
 pub(super) const RTC_TIMER: Rule = Rule {
     id: "rtc-timer",
-    finds: "accesses to the real-time clock (RTC): an idle Windows without Hyper-V's timers ticks by it and resets it at each tick (by recorded exits: not proven here)",
+    finds: "accesses to the real-time clock (RTC): an idle Windows without Hyper-V's timers ticks by it and resets it at each tick (by recorded exits: unproven here)",
     remedies: &[
         HYPER_V_TIMERS[0],
         HYPER_V_TIMERS[1],
