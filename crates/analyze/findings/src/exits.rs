@@ -3,6 +3,7 @@
 use crate::{Advice, SampleShare, Summary};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use vmtax_model::samples::TimerLine;
 use vmtax_model::{AddressSpace, Machine, Missing, VmFacts, Warning};
 
 /// The end of the label of an exit that KVM hands to QEMU.
@@ -251,6 +252,12 @@ pub struct GuestExits {
     pub lost: u64,
     /// KVM's own counters, by how much they grew. Empty where they could not be read.
     pub counters: BTreeMap<String, u64>,
+    /// Page faults of the guest's memory, without accesses to devices; null where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_faults: Option<ExitCount>,
+    /// Interrupt lines that QEMU's main loop raises as regularly as a timer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<TimerLine>,
     /// Known costs, the one that takes most time first.
     pub advice: Vec<Advice>,
 }

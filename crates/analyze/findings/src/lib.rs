@@ -52,8 +52,8 @@ pub use profile::{
     ThreadStates, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
 };
 pub use requests::{
-    CommandLayers, CommandPackets, DeviceUse, KindUse, RequestCount, RequestKind, UsedKinds,
-    VmLayers, VmPackets, VmRequests, VmTraced,
+    CommandLayers, CommandPackets, DeviceUse, EmptyQueue, KindUse, RequestCount, RequestKind,
+    UsedKinds, VmLayers, VmPackets, VmRequests, VmTraced,
 };
 pub use result::{Advice, Comparison, Estimate, SampleShare, Summary, Verdict};
 pub use running_vm::{

@@ -76,17 +76,17 @@ pub use tune::{
 };
 pub use vm::{
     Ability, AbilityName, BlockedThread, FailureKind, KernelFailure, Managed, Manager, ProcessStop,
-    RoleSource, RunState, VmDisk, VmFacts, VmNic, device_id, libvirt_target,
+    RoleSource, RunState, ThreadGroup, VmDisk, VmFacts, VmNic, device_id, libvirt_target,
 };
 pub use vm_counters::{
-    BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters,
-    KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo,
-    RequestCounters, ThreadCounters, VmCounters, VmSamples,
+    BlockDevice, CgroupCounters, DaemonCounters, DeviceUser, DiskCounters, GuestCounters,
+    GuestDiskCounters, HostActivity, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters,
+    NotObserved, NumaBalancing, ProcessIo, RequestCounters, ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_settings::{
     CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,
     GuestSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
-    ShareDevice, ShareServer, ThreadGroup, VmSettings, is_disk_name,
+    ShareDevice, ShareServer, VmSettings, is_disk_name,
 };
 pub use vm_trace::{
     DiskBus, GuestTrace, IMPORTED_CLOCK, ImportFacts, ImportedFile, ImportedFiles, JoinedClock,

@@ -65,8 +65,44 @@ pub struct VmSamples {
     pub before: VmCounters,
     /// At the end.
     pub after: VmCounters,
+    /// Activity of the host meanwhile.
+    #[serde(default)]
+    pub host: HostActivity,
     /// Data that the counters lack.
     pub missing: Vec<Missing>,
+}
+
+/// Activity of the host between two samples of a VM, besides the VM's own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostActivity {
+    /// Work of the kernel's NUMA balancing; null where it does none.
+    pub numa: Option<NumaBalancing>,
+    /// Other processes that read or wrote a device beneath the VM's disks, those with most bytes first.
+    pub device_users: Vec<DeviceUser>,
+}
+
+/// Work of the kernel's NUMA balancing for all processes of the host: `numa_hint_faults`, `numa_pages_migrated` of /proc/vmstat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct NumaBalancing {
+    /// Page faults in memory that it unmapped, per second.
+    pub hint_faults_per_s: f64,
+    /// Pages that it moved to another node, per second.
+    pub migrated_per_s: f64,
+}
+
+/// A process that has files open on a block device and does I/O on block devices.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceUser {
+    /// PID of the process.
+    pub pid: i32,
+    /// Name of the process, as the kernel keeps it.
+    pub name: String,
+    /// Name of the device on which it has files open: `sda`.
+    pub device: String,
+    /// Bytes that it reads from block devices per second.
+    pub read_per_s: f64,
+    /// Bytes that it writes to block devices per second.
+    pub written_per_s: f64,
 }
 
 /// Data that an observer of a diagnosis could not observe.

@@ -7,7 +7,7 @@ mod proxmox;
 mod source;
 mod twin;
 
-pub use source::configuration;
+pub use source::{configuration, configuration_of};
 pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
 
 /// Reasons why a text has no configuration of a VM.

@@ -1,7 +1,8 @@
 //! The kinds of text that have the configuration of a VM.
 
 use super::{ConfigurationError, command_line, domain, proxmox};
-use crate::twin::command_line::{Line, last_start};
+use crate::twin::command_line::{Line, is_program, last_start};
+use vmtax_vmm::qemu::arguments::Arguments;
 use vmtax_model::VmConfiguration;
 
 /// Reads a QEMU command line, also in a shell's script, `qm showcmd`'s output or libvirt's log, a domain of libvirt, or a
@@ -24,6 +25,21 @@ pub fn configuration(text: &str) -> Result<Option<VmConfiguration>, Configuratio
     }
     let line = Line::find(&text)?;
     line.map(|line| command_line::read(&line)).transpose()
+}
+
+/// Returns the configuration with which a running QEMU was started, by its command line; `None` where that cannot be read, or the
+/// process is no QEMU of x86-64.
+pub fn configuration_of(pid: i32) -> Option<VmConfiguration> {
+    let words: Vec<String> = Arguments::of(pid).all().map(str::to_owned).collect();
+    let line = Line {
+        words,
+        wrappers: Vec::new(),
+    };
+    let is_qemu = line
+        .words
+        .first()
+        .is_some_and(|program| is_program(program));
+    command_line::read(&line).ok().filter(|_| is_qemu)
 }
 
 #[cfg(test)]

@@ -198,6 +198,8 @@ fn details_show_threads_disks_taps_and_traced_exits() {
         timing: String::new(),
         lost: 0,
         counters: Default::default(),
+        page_faults: None,
+        timers: Vec::new(),
         advice: Vec::new(),
     };
     let mut traced = vm(20, "db", 0.2, None);

@@ -4,6 +4,7 @@ pub(crate) mod column;
 pub(crate) mod column_sums;
 pub(crate) mod command;
 pub(crate) mod distribution;
+mod empty_queues;
 pub(crate) mod nested;
 pub(crate) mod plan;
 pub(crate) mod vm;

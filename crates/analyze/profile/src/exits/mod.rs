@@ -15,6 +15,8 @@ use vmtax_model::Role;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
 use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
 
+/// KVM's names of exits by page faults of the guest's memory: EPT and NPT.
+const PAGE_FAULTS: [&str; 2] = ["EPT_VIOLATION", "npf"];
 /// Addresses reported at most.
 const MAX_ADDRESSES: usize = 100;
 const TIMED_BY_EXITS: &str = "Time of an exit: from kvm_exit to the next kvm_entry.";
@@ -35,6 +37,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     let reasons = group.reasons();
     let (addresses, registers) = group.addresses(devices);
     let rates = traced.regular.iter().copied();
+    let page_faults = group.page_faults();
     let exits = Exits {
         seconds,
         vcpus: group.tids.len().max(vcpus),
@@ -45,10 +48,15 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
             .max_by_key(|(count, _)| *count),
         counters: &counts.counters,
         apic: counts.apic,
+        kvm: counts.kvm,
+        reasons: &reasons,
+        page_faults: page_faults.as_ref(),
+        timers: &traced.timer_lines,
     };
     // Known costs that the exits show, the one that takes most time first.
     let advice = vmtax_rules::evaluate(&Evidence {
         exits: Some(&exits),
+        configuration: counts.configuration.as_ref(),
         ..Evidence::default()
     });
     GuestExits {
@@ -61,6 +69,8 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
         lost: traced.lost,
         advice,
         counters: counts.counters.clone(),
+        page_faults,
+        timers: traced.timer_lines.clone(),
     }
 }
 
@@ -122,6 +132,19 @@ impl Grouping<'_> {
             .collect();
         reasons.sort_by_key(|reason| Reverse(reason.exits.count));
         reasons
+    }
+
+    /// Page faults of the guest's memory: on AMD's CPUs accesses to devices have the same reason.
+    fn page_faults(&self) -> Option<ExitCount> {
+        let is_fault = |row: &ExitRow| {
+            let is_named = PAGE_FAULTS
+                .iter()
+                .any(|name| row.reason.eq_ignore_ascii_case(name));
+            is_named && row.access.is_none()
+        };
+        self.by(|row| is_fault(row).then_some(()))
+            .into_values()
+            .next()
     }
 
     /// The exits by address, the most frequent first, and those of each register that is known by direction.

@@ -3,7 +3,7 @@
 use super::{Devices, summary};
 use vmtax_findings::{ExitTimes, GuestExits};
 use vmtax_model::AddressSpace;
-use vmtax_model::samples::{Access, ApicFeatures, ExitCounts, ExitRow, TracedExits};
+use vmtax_model::samples::{Access, ApicFeatures, ExitCounts, ExitRow, TimerLine, TracedExits};
 
 const VCPU: i32 = 40;
 
@@ -217,4 +217,87 @@ fn a_fast_tick_is_a_finding_and_an_ordinary_one_is_not() {
         summarised(Vec::new(), vec![(398, 250.0)]).advice.is_empty(),
         "250 Hz"
     );
+}
+
+/// Ten seconds of an idle guest of four vCPUs, as public reports have it: each access takes 9 µs, and each thread a quarter of them.
+fn idle(accesses: &[(AddressSpace, u64, bool, u64)], timer_lines: &[TimerLine]) -> ExitCounts {
+    let rows = accesses.iter().flat_map(|&(space, address, write, count)| {
+        (0..4).map(move |vcpu| ExitRow {
+            tid: VCPU + vcpu,
+            access: Some(Access {
+                space,
+                address,
+                write,
+            }),
+            ticks: 9_000 * count / 4,
+            timed: count / 4,
+            ..row("IO_INSTRUCTION", None, count / 4, count / 4)
+        })
+    });
+    let traced = TracedExits {
+        brackets: true,
+        rows: rows.collect(),
+        timer_lines: timer_lines.to_vec(),
+        mhz: 1000.0,
+        ..TracedExits::default()
+    };
+    ExitCounts {
+        seconds: 10.0,
+        traced: Some(traced),
+        ..ExitCounts::default()
+    }
+}
+
+fn rules_of(counts: &ExitCounts) -> Vec<String> {
+    let found = summary(counts, &Devices::usual());
+    found.advice.into_iter().map(|one| one.rule).collect()
+}
+
+/// The RTC is addressed at one port and read and reset at the other, three times for each of 2048 interrupts a second.
+#[test]
+fn an_idle_windows_that_ticks_by_devices_is_found_by_their_addresses() {
+    let (port, memory) = (AddressSpace::Port, AddressSpace::Memory);
+    let rtc = [
+        (port, 0x70, true, 40_960),
+        (port, 0x71, false, 20_480),
+        (port, 0x71, true, 4),
+    ];
+    assert_eq!(rules_of(&idle(&rtc, &[])), ["rtc-timer"]);
+    let pm_timer = [(port, 0x608, false, 60_000)];
+    assert_eq!(rules_of(&idle(&pm_timer, &[])), ["pm-timer-clock"]);
+    let hpet = [
+        (memory, 0xfed0_0108, true, 50_000),
+        (memory, 0xfed0_00f0, false, 60_000),
+    ];
+    assert_eq!(rules_of(&idle(&hpet, &[])), ["hpet-clock", "hpet-timer"]);
+    let hwclock = [(port, 0x70, true, 40), (port, 0x71, false, 40)];
+    assert_eq!(rules_of(&idle(&hwclock, &[])), [""; 0]);
+}
+
+#[test]
+fn a_timer_of_qemus_is_no_tick_of_the_guests() {
+    let line = TimerLine {
+        line: 2,
+        tid: 7,
+        count: 10_000,
+        hz: 1000.0,
+    };
+    assert_eq!(rules_of(&idle(&[], &[line])), ["hpet-timer"]);
+}
+
+/// On AMD's CPUs an access to a device is a page fault, too.
+#[test]
+fn page_faults_are_those_of_memory() {
+    let mut counts = idle(&[(AddressSpace::Memory, 0xfed0_00f0, false, 400)], &[]);
+    let traced = counts.traced.as_mut().unwrap();
+    traced
+        .rows
+        .iter_mut()
+        .for_each(|row| row.reason = "npf".to_owned());
+    assert_eq!(summary(&counts, &Devices::usual()).page_faults, None);
+    let traced = counts.traced.as_mut().unwrap();
+    traced.rows.push(row("npf", None, 30, 0));
+    traced.rows.push(row("EPT_VIOLATION", None, 20, 0));
+    let faults = summary(&counts, &Devices::usual()).page_faults.unwrap();
+    assert_eq!((faults.count, faults.mean_ns), (50, Some(10.0)));
 }

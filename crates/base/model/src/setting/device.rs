@@ -213,7 +213,12 @@ pub(super) const TABLE: &[Setting] = &[
     disk("physical_block_size"),
     disk("min_io_size"),
     disk("opt_io_size"),
-    disk("rotation_rate"),
+    Setting {
+        since: (2, 11),
+        line: "-device scsi-hd,…,NAME=VALUE # libvirt: <target dev='DISK' bus='scsi' rotation_rate='VALUE'/> # Proxmox: qm set VMID --DISK …,ssd=1",
+        libvirt: Libvirt::Element("`<target rotation_rate='VALUE'/>`"),
+        ..disk("rotation_rate")
+    },
     // The device's own where the image has one of the same name: `device.discard`.
     device("device.", Unset::LeftOut),
     Setting {

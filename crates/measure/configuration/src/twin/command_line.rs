@@ -233,7 +233,7 @@ pub(crate) fn file_name(word: &str) -> &str {
 }
 
 /// Returns true if a word is QEMU's program.
-pub(super) fn is_program(word: &str) -> bool {
+pub(crate) fn is_program(word: &str) -> bool {
     let name = file_name(word);
     PROGRAMS.contains(&name) || name.starts_with("qemu-system-")
 }

@@ -62,8 +62,11 @@ pub(crate) fn host_queues(devices: impl Iterator<Item = u64>) -> Vec<HostQueue> 
         let mut queue = HostQueue {
             device: block_device(number)?.name,
             scheduler: String::new(),
+            rotational: None,
         };
         queue.scheduler = value_in_effect(&queue.scheduler_file()).ok()?;
+        let rotational = queue.scheduler_file().with_file_name("rotational");
+        queue.rotational = value_in_effect(&rotational).ok().map(|value| value == "1");
         Some(queue)
     };
     devices

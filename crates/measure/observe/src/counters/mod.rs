@@ -2,11 +2,13 @@
 //! devices. Reading them changes nothing and needs no root for one's own processes.
 
 mod cgroup;
+mod host_activity;
 
 pub use crate::process::{clients, socket_server};
 pub use cgroup::{
     Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit, thread_groups,
 };
+pub use host_activity::HostSample;
 
 use crate::clock::{monotonic_ns, own_cpu_time};
 use crate::host_disk;

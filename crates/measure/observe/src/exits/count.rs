@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
-use vmtax_model::samples::{Access, GuestTime};
+use vmtax_model::samples::{Access, GuestTime, TimerLine};
 use vmtax_trace::{
     KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Lost, SystemCall, VMX, system_call,
 };
@@ -416,13 +416,29 @@ impl Counts {
         }
     }
 
-    /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz.
-    pub fn regular(&self, mhz: f64) -> Vec<(u64, f64)> {
-        let timers = self
-            .interrupts
-            .iter()
-            .filter(|((_, number), _)| !self.messages.contains(number));
+    /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz. Without those of timers that these threads
+    /// emulate, which come whether the guest takes them or not.
+    pub fn regular(&self, mhz: f64, emulate: &[i32]) -> Vec<(u64, f64)> {
+        let timers = self.interrupts.iter().filter(|((tid, number), _)| {
+            let is_emulated = *number >= Self::LINES && emulate.contains(tid);
+            !self.messages.contains(number) && !is_emulated
+        });
         timers.filter_map(|(_, ticks)| ticks.rate(mhz)).collect()
+    }
+
+    /// The lines that these threads raise as regularly as a timer.
+    pub fn timer_lines(&self, mhz: f64, emulate: &[i32]) -> Vec<TimerLine> {
+        let line = |((tid, number), ticks): (&(i32, u32), &Ticks)| {
+            let line = number.checked_sub(Self::LINES)?;
+            let (count, hz) = ticks.rate(mhz).filter(|_| emulate.contains(tid))?;
+            Some(TimerLine {
+                line,
+                tid: *tid,
+                count,
+                hz,
+            })
+        };
+        self.interrupts.iter().filter_map(line).collect()
     }
 
     fn interrupted(&mut self, tid: i32, number: u32, at: u64) {
@@ -513,6 +529,29 @@ mod tests {
             ticks.take(at);
         }
         ticks.rate(1.0).unwrap_or_default()
+    }
+
+    /// QEMU's main loop raises the HPET's line, a kernel's thread the PIT's, and a vCPU takes what the PIT sends.
+    #[test]
+    fn lines_that_qemu_raises_are_no_interrupts_that_the_guest_takes() {
+        let (main, pit, vcpu) = (7, 8, 9);
+        let mut counts = Counts::default();
+        for at in 1..500 {
+            let mut take = |tid, what| {
+                let at = at * 1000;
+                let cpu = Some(0);
+                counts.take(&ThreadEvent { at, cpu, tid, what });
+            };
+            take(main, ExitEvent::TimerLine(2));
+            take(pit, ExitEvent::TimerLine(0));
+            take(vcpu, ExitEvent::Accepted(0x30));
+        }
+        assert_eq!(counts.regular(1.0, &[main]).len(), 2);
+        assert_eq!(counts.regular(1.0, &[]).len(), 3, "its role is not known");
+        let lines = counts.timer_lines(1.0, &[main]);
+        assert_eq!((lines.len(), lines[0].line, lines[0].tid), (1, 2, main));
+        assert!((lines[0].hz - 1000.0).abs() < 1.0, "{lines:?}");
+        assert_eq!(counts.timer_lines(1.0, &[]), []);
     }
 
     #[test]

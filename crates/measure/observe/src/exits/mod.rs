@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{ExitRow, TracedExits};
-use vmtax_model::{AddressSpace, QemuThread};
+use vmtax_model::{AddressSpace, QemuThread, Role};
 use vmtax_trace::{
     Entry, Events, ExitReasons, Formats, Input, KernelDecoder, PageLayout, Symbols,
     cpu_of_raw_file, cpu_stats,
@@ -244,12 +244,19 @@ impl Names {
             timed: count.timed,
             ticks: count.ticks,
         };
+        let is_main = |thread: &&QemuThread| thread.role == Role::Main;
+        let main: Vec<i32> = threads
+            .iter()
+            .filter(is_main)
+            .map(|thread| thread.tid)
+            .collect();
         TracedExits {
             brackets: counts.told(),
-            threads,
             rows: counts.counts.iter().map(row).collect(),
             in_guest: counts.in_guest().collect(),
-            regular: counts.regular(mhz),
+            regular: counts.regular(mhz, &main),
+            timer_lines: counts.timer_lines(mhz, &main),
+            threads,
             mhz,
             lost,
             user_unknown: false,

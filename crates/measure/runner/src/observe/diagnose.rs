@@ -9,7 +9,9 @@ use vmtax_model::{
     AbilityName, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
     VmSamples, files,
 };
+use vmtax_observe::counters::HostSample;
 use vmtax_recording::{RecordingError, TrialFiles};
+use vmtax_configuration::configuration_of;
 use vmtax_vmm::{Vm, VmmError};
 
 /// The part of the time for the counters; the profile and the requests have equal parts of the rest.
@@ -121,8 +123,12 @@ fn counters(
             .map(|sample| (sample.facts.clone(), sample.counters)))
     };
     let (_, before) = sample()?.ok_or(RunError::NoVm { pid })?;
+    let host_before = HostSample::take();
     wait(spec.time().mul_f64(COUNTERS), stop);
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid })?;
+    let devices = vm.disks.iter().filter_map(|disk| disk.host_device);
+    let host = HostSample::take().since(&host_before, pid, &devices.collect());
+    after.settings.configuration = configuration_of(pid);
     let mut missing = Vec::new();
     if level >= Level::Histograms {
         // Nothing of a process that is stopped answers.
@@ -138,6 +144,7 @@ fn counters(
         vm,
         before,
         after,
+        host,
         missing,
     })
 }
@@ -209,7 +216,7 @@ fn requests_not_counted(samples: &VmSamples) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Ability, DiskCounters, RequestCounters, VmFacts};
+    use vmtax_model::{Ability, DiskCounters, HostActivity, RequestCounters, VmFacts};
 
     fn samples(counts: Option<[u64; 2]>, monitor: Option<Missing>) -> VmSamples {
         let counters_at = |at_ns, count: Option<u64>| {
@@ -245,6 +252,7 @@ mod tests {
             vm,
             before,
             after,
+            host: HostActivity::default(),
             missing: Vec::new(),
         }
     }

@@ -291,12 +291,23 @@ fn guest_disk_settings(ask: &mut Ask<'_>, disk: String, name: String) -> GuestDi
     let cache_type = of("cache_type");
     let scheduler = of("queue/scheduler").map(|text| in_effect(&text).to_owned());
     let read_ahead_kb = of("queue/read_ahead_kb").and_then(|text| text.parse().ok());
+    let rotational = of("queue/rotational").and_then(|text| switch(&text));
     GuestDiskSettings {
         disk,
         name,
         cache_type,
         scheduler,
         read_ahead_kb,
+        rotational,
+    }
+}
+
+/// A switch of sysfs.
+fn switch(text: &str) -> Option<bool> {
+    match text.trim() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
     }
 }
 

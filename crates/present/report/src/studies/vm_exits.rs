@@ -182,6 +182,8 @@ mod tests {
             timing: String::new(),
             lost: 0,
             counters: BTreeMap::new(),
+            page_faults: None,
+            timers: Vec::new(),
             advice: Vec::new(),
         }
     }
