@@ -12,7 +12,7 @@ use vmtax_findings::{
     Comparison, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneVerdict, Verdict,
 };
 use vmtax_model::{
-    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning, WorkloadName,
+    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning,
     shell_line,
 };
 use vmtax_recording::Recording;
@@ -315,7 +315,7 @@ fn method(recording: &Recording) -> Vec<String> {
     let disk = "The test disk is 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; with a \
                 larger disk they may not be.";
     let mut workloads = recording.plan.workloads.iter();
-    let has_disk = workloads.any(|workload| workload.name == WorkloadName::Disk);
+    let has_disk = workloads.any(|workload| workload.name.needs_disk());
     let all = [Some(how), has_disk.then_some(disk)];
     all.into_iter().flatten().map(str::to_owned).collect()
 }

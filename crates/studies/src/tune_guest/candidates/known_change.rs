@@ -117,7 +117,7 @@ pub(super) fn needs_program(program: &str, why: &'static str) -> Option<&'static
 
 /// Returns true if the workload uses the measured disk.
 pub(crate) fn uses_disk(workload: WorkloadName) -> bool {
-    matches!(workload, WorkloadName::Disk | WorkloadName::Exec)
+    workload.needs_disk() || workload == WorkloadName::Exec
 }
 
 #[cfg(test)]
