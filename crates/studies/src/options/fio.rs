@@ -51,7 +51,9 @@ impl FioOptions {
         // A path cannot be longer.
         let text = match given.len() < 4096 && path.exists() {
             true => text_of(path)?,
-            false if given.split_whitespace().count() > 1 || given.starts_with("--") => given.clone(),
+            false if given.split_whitespace().count() > 1 || given.starts_with("--") => {
+                given.clone()
+            }
             false => {
                 return OptionsError::usage(format!(
                     "--fio '{}' is no file: give a job file, or a command line as --fio 'fio --name=a --rw=randread'",

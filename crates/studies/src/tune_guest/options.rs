@@ -3,7 +3,8 @@
 use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
 use super::like;
 use crate::options::{
-    CommonOptions, FioOptions, OptionsError, argv_of_exec, command_here, named_workloads, root_share, settings,
+    CommonOptions, FioOptions, OptionsError, argv_of_exec, command_here, named_workloads,
+    root_share, settings,
 };
 use clap::Args;
 use vmtax_model::{

@@ -167,7 +167,9 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
     };
     let tail = |trial: &TrialRecord| {
         let result = trial.result()?;
-        result.value(Metric::DiskTail).or(result.value(Metric::FioTail))
+        result
+            .value(Metric::DiskTail)
+            .or(result.value(Metric::FioTail))
     };
     let vcpus = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.guest / billions(trial)?);
     let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / billions(trial)?);

@@ -9,8 +9,8 @@ use crate::{Progress, RunError, shares};
 use std::path::Path;
 use std::time::Duration;
 use vmtax_model::{
-    CpuSeconds, Execution, Machine, NOT_FOUND, ON_THE_HOST, Outcome, Probes, Setting, SharedBoot, Slot, Study,
-    TrialResult, Warning, WorkloadSpec,
+    CpuSeconds, Execution, Machine, NOT_FOUND, ON_THE_HOST, Outcome, Probes, Setting, SharedBoot,
+    Slot, Study, TrialResult, Warning, WorkloadSpec,
 };
 use vmtax_vm::{CommandRun, Finished, MachineError, Ran, RunningMachine, no_files};
 
@@ -363,10 +363,18 @@ impl Run<'_> {
         let MachineError::Workload(said) = error else {
             return;
         };
-        if workload.name.needs_host_program() && self.is_baseline(slot) {
+        if !workload.name.needs_host_program() {
+            return;
+        }
+        self.has_command_failed = true;
+        if self.is_baseline(slot) {
             self.command_failure = Some(CommandFailure {
                 machine: slot.machine,
-                status: vmtax_workload::fio_status(said).filter(|status| *status != 0).unwrap_or(NOT_FOUND),
+                status: match vmtax_workload::fio_status(said) {
+                    Some(0) => 1,
+                    Some(status) => status,
+                    None => NOT_FOUND,
+                },
                 said: Some(said.clone()),
             });
         }

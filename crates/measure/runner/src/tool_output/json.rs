@@ -69,7 +69,11 @@ fn add_direction(direction: &FioDirection, of: &str, name: &str, figures: &mut F
     figures.rate(of, &format!("{name}s"), direction.iops);
     figures.bandwidth(of, &format!("{name} rate"), direction.bw * 1024.0 / MIB);
     if direction.lat_ns.mean > 0.0 {
-        figures.time(of, &format!("{name} latency, mean"), direction.lat_ns.mean / 1e9);
+        figures.time(
+            of,
+            &format!("{name} latency, mean"),
+            direction.lat_ns.mean / 1e9,
+        );
     }
     for (percentile, label) in [("50.000000", "p50"), ("99.000000", "p99")] {
         let ns = direction.clat_ns.percentile.get(percentile);

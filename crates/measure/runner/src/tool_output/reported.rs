@@ -37,12 +37,20 @@ fn job_of(job: &FioJobResult, output: &FioOutput) -> FioJob {
     let known = all.filter(|(name, _)| FIO_OPTIONS.contains(&name.as_str()));
     let options: BTreeMap<String, String> = known
         .map(|(name, value)| {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
             (name.clone(), text)
         })
         .collect();
     let parts = [&job.read, &job.write].map(|part| {
-        let number = |number: f64| if number.is_finite() { number.max(0.0) } else { 0.0 };
+        let number = |number: f64| {
+            if number.is_finite() {
+                number.max(0.0)
+            } else {
+                0.0
+            }
+        };
         (number(part.iops), number(part.clat_ns.mean))
     });
     let count = options.get("numjobs").and_then(|count| count.parse().ok());

@@ -1,8 +1,8 @@
 //! fio's command line, as people paste it: `sudo fio --name=a --rw=randread …`.
 
-use super::job::{FioOption, Section, plain_name};
+use super::error::{FioError, named};
 use super::options;
-use super::{FioError, named};
+use super::section::{FioOption, Section, plain_name};
 use std::path::Path;
 use vmtax_model::shell_words;
 
@@ -11,31 +11,44 @@ pub(super) fn is_command_line(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_start);
     let mut words = text.split_whitespace();
     !lines.any(|line| line.starts_with('['))
-        && words.any(|word| is_fio(word) || word.starts_with("--"))
+        && words.any(|word| is_fio(word) || word.trim_start_matches(['\'', '"']).starts_with("--"))
 }
 
 /// Returns true for the program, by whatever path.
 fn is_fio(word: &str) -> bool {
-    Path::new(word).file_name().is_some_and(|name| name == "fio")
+    Path::new(word)
+        .file_name()
+        .is_some_and(|name| name == "fio")
 }
 
 /// The sections of a command line: options before the first `--name` are for all behind it.
 pub(super) fn sections(text: &str, notes: &mut Vec<String>) -> Result<Vec<Section>, FioError> {
     let failed = |why: String| Err(FioError::CommandLine(why));
     let Some(words) = shell_words(text) else {
-        return failed("the fio command line has a quote that is never closed: close it".to_owned());
+        return failed(
+            "the fio command line has a quote that is never closed: close it".to_owned(),
+        );
     };
     let mut words = words.as_slice();
     if let Some(at) = words.iter().position(|word| is_fio(word)) {
         if at > 0 {
-            notes.push(format!("{}: left out, it stands before fio", named(&words[..at].join(" "), "")));
+            notes.push(format!(
+                "{}: left out, it stands before fio",
+                named(&words[..at].join(" "), "")
+            ));
         }
         words = &words[at + 1..];
     }
     // A pipe, a redirection, another command.
-    let ends = |word: &String| word.trim_start_matches(['1', '2']).starts_with(['|', '>', '<', '&', ';']);
+    let ends = |word: &String| {
+        word.trim_start_matches(['1', '2'])
+            .starts_with(['|', '>', '<', '&', ';'])
+    };
     if let Some(at) = words.iter().position(ends) {
-        notes.push(format!("{}: left out, it stands behind fio's options", named(&words[at..].join(" "), "")));
+        notes.push(format!(
+            "{}: left out, it stands behind fio's options",
+            named(&words[at..].join(" "), "")
+        ));
         words = &words[..at];
     }
     let global = Section {
@@ -48,7 +61,9 @@ pub(super) fn sections(text: &str, notes: &mut Vec<String>) -> Result<Vec<Sectio
         // getopt_long_only takes one dash, too.
         let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
             let word = named(word, "");
-            return failed(format!("'{word}' in the fio command line is no option: give a job file itself, as --fio FILE"));
+            return failed(format!(
+                "'{word}' in the fio command line is no option: give a job file itself, as --fio FILE"
+            ));
         };
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, value.to_owned()),

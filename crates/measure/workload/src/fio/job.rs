@@ -1,8 +1,10 @@
 //! A job of fio, from the text of a job file or a command line to the file that fio reads: written anew from what was understood, so
 //! that fio cannot read in a text what this reader did not.
 
+use super::command_line;
+use super::error::{FioError, named};
 use super::options::{self, Rule};
-use super::{FioError, command_line, named};
+use super::section::{FioOption, Section, plain_name, size};
 use crate::BlockWork;
 use std::fmt::Write;
 use vmtax_model::shell_line;
@@ -15,24 +17,6 @@ const MAX_JOBS: usize = 256;
 const MAX_LENGTH: usize = 60 << 10;
 /// Group of options for the jobs behind it.
 const GLOBAL: &str = "global";
-
-/// An option with its value, empty for a flag.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FioOption {
-    /// Name of the option, fio's own.
-    pub name: String,
-    /// Value of the option as text.
-    pub value: String,
-}
-
-/// A section with the options that it has itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Section {
-    /// Name of the job.
-    pub name: String,
-    /// Options in their order.
-    pub options: Vec<FioOption>,
-}
 
 /// Jobs as fio is to run them: each option is one that may run, and each job has those of the groups before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,37 +107,31 @@ fn sections_of_file(text: &str) -> Result<Vec<Section>, FioError> {
         }
         if line.starts_with("include") {
             let file = line["include".len()..].trim();
-            return Err(FioError::refused("include", file, "it names another file: paste what is in it"));
+            return Err(FioError::refused(
+                "include",
+                file,
+                "it names another file: paste what is in it",
+            ));
         }
         let Some(section) = sections.last_mut() else {
             return fault("an option before the first section: write [name] above it");
         };
-        section.options.push(option_of(line));
+        section.options.push(FioOption::of(line));
     }
     Ok(sections)
 }
 
-/// `key=value`, or a key alone.
-pub(super) fn option_of(text: &str) -> FioOption {
-    let (name, value) = text.split_once('=').unwrap_or((text, ""));
-    FioOption {
-        name: options::canonical(name.trim()).to_owned(),
-        value: value.trim().to_owned(),
-    }
-}
-
-/// The name of a section, of letters that mean nothing in a job file or a shell.
-pub(super) fn plain_name(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_.,:+@%/()".contains(c);
-    let plain = |c| if is_plain(c) { c } else { '_' };
-    name.trim().chars().take(64).map(plain).collect()
+/// Returns true for the name of a group, which begins so.
+fn is_global(name: &str) -> bool {
+    let begin = name.get(..GLOBAL.len());
+    begin.is_some_and(|begin| begin.eq_ignore_ascii_case(GLOBAL))
 }
 
 /// The jobs, each with the options of the groups that stand before it.
 fn with_globals(sections: Vec<Section>) -> Vec<Section> {
     let (mut globals, mut jobs) = (Vec::new(), Vec::new());
     for mut section in sections {
-        if section.name.eq_ignore_ascii_case(GLOBAL) {
+        if is_global(&section.name) {
             globals.append(&mut section.options);
         } else if jobs.len() <= MAX_JOBS {
             let own = std::mem::take(&mut section.options);
@@ -170,10 +148,16 @@ fn check_section(job: &mut Section, notes: &mut Vec<String>) -> Result<(), FioEr
     for option in std::mem::take(&mut job.options) {
         let FioOption { name, value } = &option;
         if name == "name" {
-            job.name = plain_name(value);
+            if !is_global(value.trim()) {
+                job.name = plain_name(value);
+            }
             continue;
         }
-        if name.is_empty() || value.chars().any(|c| c.is_control() || matches!(c, ';' | '#')) {
+        if name.is_empty()
+            || value
+                .chars()
+                .any(|c| c.is_control() || matches!(c, ';' | '#'))
+        {
             return Err(FioError::refused(
                 name,
                 value,
@@ -183,7 +167,11 @@ fn check_section(job: &mut Section, notes: &mut Vec<String>) -> Result<(), FioEr
         match options::rule(name) {
             None => return Err(FioError::Unknown(named(name, value))),
             Some(Rule::Refused(why)) => {
-                return Err(FioError::refused(name, value, format!("{why}; leave it out")));
+                return Err(FioError::refused(
+                    name,
+                    value,
+                    format!("{why}; leave it out"),
+                ));
             }
             Some(Rule::LeftOut) => continue,
             Some(Rule::Mapped(why)) => {
@@ -201,36 +189,6 @@ fn check_section(job: &mut Section, notes: &mut Vec<String>) -> Result<(), FioEr
     }
     job.options = kept;
     Ok(())
-}
-
-impl Section {
-    fn get(&self, name: &str) -> Option<&str> {
-        let mut all = self.options.iter();
-        all.find(|option| option.name == name)
-            .map(|option| option.value.as_str())
-    }
-
-    fn number(&self, name: &str) -> u32 {
-        self.get(name)
-            .and_then(|text| text.parse().ok())
-            .filter(|number| *number > 0)
-            .unwrap_or(1)
-    }
-
-    /// Requests that its processes have in flight at most: synchronous engines have one each.
-    fn depth(&self) -> u32 {
-        let is_synchronous = self.get("ioengine").is_none_or(|engine| {
-            ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice"].contains(&engine)
-        });
-        let depth = if is_synchronous { 1 } else { self.number("iodepth") };
-        depth.saturating_mul(self.number("numjobs"))
-    }
-
-    /// Its size where that is more than a disk of `bytes` has.
-    fn size_over(&self, bytes: u64) -> Option<&str> {
-        self.get("size")
-            .filter(|text| size(text).is_some_and(|size| size > bytes))
-    }
 }
 
 impl FioJob {
@@ -286,7 +244,9 @@ impl FioJob {
         for section in &self.sections {
             if let Some(size) = section.size_over(bytes) {
                 let mib = bytes >> 20;
-                add(format!("size={size}: the measured disk has {mib} MiB, and all of it is used"));
+                add(format!(
+                    "size={size}: the measured disk has {mib} MiB, and all of it is used"
+                ));
             }
             let times = options::TIMES.iter().filter(|_| seconds > 0.0);
             for name in times {
@@ -323,22 +283,6 @@ impl FioJob {
             count: 0,
         }
     }
-}
-
-/// Bytes, with a suffix of fio's of which the first letter counts; `None` for a percentage and what is no size.
-fn size(text: &str) -> Option<u64> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(end);
-    let shift = match unit.chars().next().map(|c| c.to_ascii_lowercase()) {
-        None | Some('b') => 0,
-        Some('k') => 10,
-        Some('m') => 20,
-        Some('g') => 30,
-        Some('t') => 40,
-        Some('p') => 50,
-        Some(_) => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

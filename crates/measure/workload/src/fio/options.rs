@@ -4,7 +4,7 @@
 //! option that is missing here is refused by its name, which costs a line; one that is missing in a list of harmful ones could cost
 //! a disk. The sandbox is the second wall: it has no other disk, file or network. Source: fio(1) of fio 3.33 and 3.39.
 
-use super::FioError;
+use super::error::FioError;
 
 /// What becomes of an option.
 pub(super) enum Rule {
@@ -266,15 +266,24 @@ const REFUSED: &[(&str, &str)] = &[
     ("create_only", "it makes files and no requests"),
     ("exec_postrun", PROGRAM),
     ("exec_prerun", PROGRAM),
-    ("file_append", "it makes the file longer, and a disk has its size"),
+    (
+        "file_append",
+        "it makes the file longer, and a disk has its size",
+    ),
     ("gid", USER),
     ("include", "it names another file: paste what is in it"),
-    ("ioscheduler", "it changes the I/O scheduler of a device of the host"),
+    (
+        "ioscheduler",
+        "it changes the I/O scheduler of a device of the host",
+    ),
     ("merge_blktrace_file", TRACE),
     ("merge_blktrace_iters", TRACE),
     ("merge_blktrace_scalars", TRACE),
     ("opendir", "it names a directory, whose files it would use"),
-    ("profile", "it replaces the job by one that is built into fio"),
+    (
+        "profile",
+        "it replaces the job by one that is built into fio",
+    ),
     ("read_iolog", TRACE),
     ("read_iolog_chunked", TRACE),
     ("replay_align", TRACE),
@@ -284,7 +293,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("replay_skip", TRACE),
     ("replay_time_scale", TRACE),
     ("uid", USER),
-    ("verify_state_load", "it names a file with the state of another run"),
+    (
+        "verify_state_load",
+        "it names a file with the state of another run",
+    ),
     ("write_iolog", "it names a file that a trace is written to"),
 ];
 
@@ -347,8 +359,8 @@ const FLAGS_OF_OUTPUT: &[&str] = &["bandwidth-log", "minimal", "readonly", "warn
 
 /// Engines that make requests to the disk of `filename`, or none at all (`null`, `cpuio`).
 const ENGINES: &[&str] = &[
-    "cpuio", "io_uring", "libaio", "linuxaio", "mmap", "null", "posixaio", "psync", "pvsync", "pvsync2", "sg", "splice",
-    "sync", "vsync",
+    "cpuio", "io_uring", "libaio", "linuxaio", "mmap", "null", "posixaio", "psync", "pvsync",
+    "pvsync2", "sg", "splice", "sync", "vsync",
 ];
 
 /// The name that fio itself has for an option.

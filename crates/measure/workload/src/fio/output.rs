@@ -169,7 +169,11 @@ impl Summary {
         }
         // The figure itself where there is one, not what its product and quotient make of it.
         let mut measured = jobs.iter().flat_map(FioJobResult::directions);
-        let mut measured_of = || measured.find(|(_, d)| d.clat_ns.count > 0).map(|(_, d)| d.clat_ns.mean);
+        let mut measured_of = || {
+            measured
+                .find(|(_, d)| d.clat_ns.count > 0)
+                .map(|(_, d)| d.clat_ns.mean)
+        };
         let first = measured_of();
         all.mean_ns = match measured_of() {
             None => first,
@@ -220,10 +224,20 @@ mod tests {
     fn figures_are_of_all_directions() {
         let output = fio_output(TWO).unwrap();
         let all = Summary::of(&output.jobs);
-        assert_eq!((all.iops, all.bytes, all.seconds), (150.5, 616_448.0, 1.001));
+        assert_eq!(
+            (all.iops, all.bytes, all.seconds),
+            (150.5, 616_448.0, 1.001)
+        );
         assert_eq!(all.mean_ns, Some((100.0 * 1000.25 + 50.0 * 4000.0) / 150.0));
-        assert_eq!((all.percentile(0.5), all.percentile(0.99)), (Some(1100), Some(4000)));
-        let counts: Vec<_> = all.latencies.iter().map(|(name, l)| (*name, l.count())).collect();
+        assert_eq!(
+            (all.percentile(0.5), all.percentile(0.99)),
+            (Some(1100), Some(4000))
+        );
+        let counts: Vec<_> = all
+            .latencies
+            .iter()
+            .map(|(name, l)| (*name, l.count()))
+            .collect();
         assert_eq!(counts, [("read", 100), ("write", 50)]);
     }
 

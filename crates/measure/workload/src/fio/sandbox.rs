@@ -11,11 +11,12 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
     mount_change, mount_move, unmount,
 };
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, chdir, chroot, getegid, geteuid, pivot_root, setrlimit};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -30,7 +31,15 @@ const HERE: &str = "/job";
 const FILE: &str = "/job/job.fio";
 /// Folders of programs and libraries. The last two are those of NixOS and Guix.
 const PROGRAMS: [&str; 9] = [
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/nix/store", "/gnu/store",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/nix/store",
+    "/gnu/store",
 ];
 /// Character devices that programs expect.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
@@ -82,22 +91,35 @@ pub(crate) fn run(sandbox: &Sandboxed<'_>) -> Result<String, WorkloadError> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let plan = Plan::new(sandbox, root).map_err(|e| failed(e.to_string()))?;
+    let (reasons, reason) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.to_string()))?;
     // SAFETY: between fork and exec this process has one thread, so that what allocates does not wait for another's lock.
     unsafe {
         command.pre_exec(move || {
             plan.enter().map_err(|(what, error)| {
                 // The error itself carries a number alone.
-                let _ = writeln!(io::stderr(), "the sandbox for fio: {what}: {error}");
+                let text = format!("its sandbox: {what}: {error}");
+                let _ = rustix::io::write(&reason, text.as_bytes());
                 error
             })
         });
     }
-    let mut child = command.spawn();
-    let ended = match &mut child {
-        Ok(child) => collect(child),
-        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    let spawned = command.spawn();
+    // The other end of the pipe is its closure's.
+    drop(command);
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => {
+            let mut said = String::new();
+            let _ = fs::File::from(reasons).read_to_string(&mut said);
+            let is_silent = said.is_empty();
+            return Err(failed(if is_silent { error.to_string() } else { said }));
+        }
     };
-    let Ended { status, stdout, stderr } = ended.map_err(|e| failed(e.to_string()))?;
+    let Ended {
+        status,
+        stdout,
+        stderr,
+    } = collect(&mut child).map_err(|e| failed(e.to_string()))?;
     match status {
         0 => Ok(stdout),
         status => Err(WorkloadError::Program {
@@ -127,7 +149,8 @@ fn collect(child: &mut std::process::Child) -> io::Result<Ended> {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let (stdout, stderr) = std::thread::scope(|scope| {
-        let other = scope.spawn(move || read(stderr.map(|stream| Box::new(stream) as Box<dyn Read + Send>)));
+        let other = scope
+            .spawn(move || read(stderr.map(|stream| Box::new(stream) as Box<dyn Read + Send>)));
         let stdout = read(stdout.map(|stream| Box::new(stream) as Box<dyn Read + Send>));
         let stderr = other.join().unwrap_or_else(|_| Ok(String::new()));
         (stdout, stderr)
@@ -161,15 +184,22 @@ fn last_lines(stderr: &str, stdout: &str) -> String {
 
 /// A folder to mount the new root on, which hides nothing that is needed.
 fn mount_point(sandbox: &Sandboxed<'_>) -> Result<PathBuf, String> {
-    let needed = [sandbox.disk, sandbox.base, &below(sandbox.base, sandbox.program)]
-        .map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
+    let needed = [
+        sandbox.disk,
+        sandbox.base,
+        &below(sandbox.base, sandbox.program),
+    ]
+    .map(|path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
     let is_free = |folder: &&&str| {
         let folder = Path::new(folder);
         folder.is_dir() && !needed.iter().any(|path| path.starts_with(folder))
     };
     let found = MOUNT_POINTS.iter().find(is_free);
     found.map(PathBuf::from).ok_or_else(|| {
-        format!("no folder to mount its root on: make one of {}", MOUNT_POINTS.join(", "))
+        format!(
+            "no folder to mount its root on: make one of {}",
+            MOUNT_POINTS.join(", ")
+        )
     })
 }
 
@@ -220,8 +250,12 @@ impl Plan {
             Errno::INVAL => Ok(()),
             other => Err(step("making mounts private")(other)),
         })?;
-        let (flags, options) = (MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64m");
-        mount("tmpfs", &self.root, "tmpfs", flags, Some(options)).map_err(step("mounting its root"))?;
+        let (flags, options) = (
+            MountFlags::NOSUID | MountFlags::NODEV,
+            c"mode=0755,size=64m",
+        );
+        mount("tmpfs", &self.root, "tmpfs", flags, Some(options))
+            .map_err(step("mounting its root"))?;
         self.fill()?;
         change_root(&self.root).map_err(step("changing its root"))?;
         chdir(HERE).map_err(step("entering its working directory"))?;
@@ -380,3 +414,6 @@ fn set_attributes(at: &Path, attributes: u64) -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,13 @@ const JOB: &str = "job";
 const MAX_KEPT: usize = 1 << 20;
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 /// Folders in which a guest looks for fio, whose environment has no PATH of the host's.
-const FOLDERS: [&str; 5] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin"];
+const FOLDERS: [&str; 5] = [
+    "/usr/local/bin",
+    "/usr/bin",
+    "/bin",
+    "/usr/local/sbin",
+    "/usr/sbin",
+];
 
 /// `fio` with these jobs, each for `time_s` seconds.
 pub fn fio_work(job: &FioJob, time_s: f64) -> WorkloadSpec {
@@ -86,7 +92,10 @@ impl Workload for Fio {
         figures.notes.extend(job.differences(bytes, 0.0));
         match output.len() {
             ..=MAX_KEPT => figures.output = Some(output),
-            long => figures.notes.push(format!("fio's output has {} MiB, and is not kept", long >> 20)),
+            long => figures.notes.push(format!(
+                "fio's output has {} MiB, and is not kept",
+                long >> 20
+            )),
         }
         Ok(figures)
     }
@@ -100,7 +109,8 @@ fn is_in_guest(places: &Places) -> bool {
 /// fio below the root of the host's files.
 fn program(base: &Path) -> Option<PathBuf> {
     let own = std::env::var_os("PATH").filter(|_| base == Path::new("/"));
-    let own: Vec<PathBuf> = own.map_or_else(Vec::new, |path| std::env::split_paths(&path).collect());
+    let own: Vec<PathBuf> =
+        own.map_or_else(Vec::new, |path| std::env::split_paths(&path).collect());
     let folders = own.into_iter().chain(FOLDERS.map(PathBuf::from));
     let mut programs = folders.map(|folder| folder.join("fio"));
     let is_there = |path: &PathBuf| {
@@ -113,7 +123,12 @@ fn program(base: &Path) -> Option<PathBuf> {
 fn size(disk: &Path) -> Result<u64, WorkloadError> {
     // A device's metadata say nothing of its size; its end does.
     let end = File::open(disk).and_then(|mut file| file.seek(SeekFrom::End(0)));
-    end.map_err(|e| WorkloadError::unreadable(disk, format!("cannot be opened ({e}): give another with --disk")))
+    end.map_err(|e| {
+        WorkloadError::unreadable(
+            disk,
+            format!("cannot be opened ({e}): give another with --disk"),
+        )
+    })
 }
 
 /// The figures in fio's output.
@@ -126,7 +141,9 @@ fn figures(output: &str) -> Result<Yield, WorkloadError> {
     let read = fio_output(output).ok_or_else(|| failed("its output has no JSON of fio"))?;
     let all = Summary::of(&read.jobs);
     if all.iops <= 0.0 {
-        return Err(failed("it made no requests: let its jobs run longer, or name another engine"));
+        return Err(failed(
+            "it made no requests: let its jobs run longer, or name another engine",
+        ));
     }
     let mut found = Yield {
         total_s: all.seconds,

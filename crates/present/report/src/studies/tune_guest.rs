@@ -12,8 +12,7 @@ use vmtax_findings::{
     Comparison, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneVerdict, Verdict,
 };
 use vmtax_model::{
-    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning,
-    shell_line,
+    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning, shell_line,
 };
 use vmtax_recording::Recording;
 

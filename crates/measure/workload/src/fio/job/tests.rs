@@ -15,14 +15,19 @@ fn refusal(text: &str) -> String {
 #[test]
 fn a_line_ends_at_its_comment() {
     assert_eq!(
-        line("[global]\ndirect=1          ; past the page cache\nioengine=libaio   # as the database\n[db]  ; one\nrw=randread\nbs=8k\niodepth=4\n"),
+        line(
+            "[global]\ndirect=1          ; past the page cache\nioengine=libaio   # as the database\n[db]  ; one\nrw=randread\nbs=8k\niodepth=4\n"
+        ),
         "--name=db --direct=1 --ioengine=libaio --rw=randread --bs=8k --iodepth=4"
     );
 }
 
 #[test]
 fn the_last_of_an_option_and_its_other_names_counts() {
-    assert_eq!(line("[a]\nrw=randread\nreadwrite=write\nbs=4k\n"), "--name=a --rw=write --bs=4k");
+    assert_eq!(
+        line("[a]\nrw=randread\nreadwrite=write\nbs=4k\n"),
+        "--name=a --rw=write --bs=4k"
+    );
 }
 
 #[test]
@@ -47,9 +52,15 @@ fn one_section_can_be_named() {
     );
     assert_eq!(all.notes, ["filename=/dev/vdb: the measured disk"]);
     let one = FioPaste::read(text, Some("writes")).unwrap().job;
-    assert_eq!(one.command_line(), "--name=writes --size=64m --stonewall --rw=randwrite");
+    assert_eq!(
+        one.command_line(),
+        "--name=writes --size=64m --stonewall --rw=randwrite"
+    );
     let error = FioPaste::read(text, Some("x")).unwrap_err().to_string();
-    assert!(error.contains("'x'") && error.contains("reads, writes"), "{error}");
+    assert!(
+        error.contains("'x'") && error.contains("reads, writes"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -118,7 +129,11 @@ fn what_names_a_file_a_device_or_a_program_is_refused_by_its_name() {
 
 #[test]
 fn the_disk_stands_in_for_every_file() {
-    let read = FioPaste::read("[a]\nfilename=/dev/vdb\ndirectory=/data\nunlink=1\nsize=4G\nruntime=30\nrw=write\n", None).unwrap();
+    let read = FioPaste::read(
+        "[a]\nfilename=/dev/vdb\ndirectory=/data\nunlink=1\nsize=4G\nruntime=30\nrw=write\n",
+        None,
+    )
+    .unwrap();
     let text = read.job.file("/disk", 256 << 20, 1.0);
     assert_eq!(
         text,
@@ -128,7 +143,10 @@ fn the_disk_stands_in_for_every_file() {
     let differences = read.job.differences(256 << 20, 1.0);
     assert!(differences[0].starts_with("size=4G") && differences[1].starts_with("runtime=30"));
     let whole = read.job.file("/disk", 8 << 30, 0.0);
-    assert!(whole.contains("size=4G\nruntime=30\n") && !whole.contains("time_based"), "{whole}");
+    assert!(
+        whole.contains("size=4G\nruntime=30\n") && !whole.contains("time_based"),
+        "{whole}"
+    );
 }
 
 #[test]
@@ -142,8 +160,16 @@ fn its_requests_are_told_as_far_as_they_can_be() {
         work("[a]\nrw=randrw\nioengine=libaio\niodepth=16\nnumjobs=4\nbs=16k,8k\n"),
         (16384, true, true, 64)
     );
-    assert_eq!(work("[a]\nrw=write\niodepth=16\n[b]\nrw=read\nbs=1m\n"), (1 << 20, false, true, 2));
-    assert!(FioPaste::read("[a]\nrate_iops=500\n", None).unwrap().job.is_rated());
+    assert_eq!(
+        work("[a]\nrw=write\niodepth=16\n[b]\nrw=read\nbs=1m\n"),
+        (1 << 20, false, true, 2)
+    );
+    assert!(
+        FioPaste::read("[a]\nrate_iops=500\n", None)
+            .unwrap()
+            .job
+            .is_rated()
+    );
 }
 
 #[test]
