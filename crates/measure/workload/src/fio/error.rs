@@ -16,7 +16,7 @@ pub enum FioError {
         "fio's {0}: vmtax does not know this option, and runs none that may name a file, a device or a program: leave it out"
     )]
     Unknown(String),
-    /// A line that is none of a job file.
+    /// A line that a job file does not have.
     #[error("line {line} of the job: {why}")]
     Line {
         /// Number of the line, from 1.

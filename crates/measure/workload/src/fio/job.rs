@@ -1,5 +1,5 @@
-//! A job of fio, from the text of a job file or a command line to the file that fio reads: written anew from what was understood, so
-//! that fio cannot read in a text what this reader did not.
+//! A job of fio, from the text of a job file or a command line to the file that fio reads. That file is made of what was understood
+//! and of nothing else, so that fio cannot read in a text what this reader did not.
 
 use super::command_line;
 use super::error::{FioError, named};
@@ -105,8 +105,8 @@ fn sections_of_file(text: &str) -> Result<Vec<Section>, FioError> {
             });
             continue;
         }
-        if line.starts_with("include") {
-            let file = line["include".len()..].trim();
+        if let Some(file) = line.strip_prefix("include") {
+            let file = file.trim();
             return Err(FioError::refused(
                 "include",
                 file,
@@ -264,7 +264,7 @@ impl FioJob {
         sections.any(|section| section.get("rate").or(section.get("rate_iops")).is_some())
     }
 
-    /// Its requests, as far as they can be told in one: the largest block, all that may be in flight at a time.
+    /// Summary of its requests: the largest block, all that may be in flight at a time.
     pub fn work(&self) -> BlockWork {
         let is = |section: &Section, has: fn(&str) -> bool| section.get("rw").is_some_and(has);
         let blocks = self.sections.iter().map(|section| {

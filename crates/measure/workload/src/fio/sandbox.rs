@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The measured disk, for fio.
 pub(crate) const DISK: &str = "/disk";
@@ -137,31 +137,30 @@ struct Ended {
     stderr: String,
 }
 
-fn collect(child: &mut std::process::Child) -> io::Result<Ended> {
+fn collect(child: &mut Child) -> io::Result<Ended> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let read = |stream: Option<Box<dyn Read + Send>>| -> io::Result<String> {
-        let mut bytes = Vec::new();
-        if let Some(mut stream) = stream {
-            (&mut stream).take(MAX_OUTPUT).read_to_end(&mut bytes)?;
-            // It goes on writing to nobody.
-            io::copy(&mut stream, &mut io::sink())?;
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
     let (stdout, stderr) = std::thread::scope(|scope| {
-        let other = scope
-            .spawn(move || read(stderr.map(|stream| Box::new(stream) as Box<dyn Read + Send>)));
-        let stdout = read(stdout.map(|stream| Box::new(stream) as Box<dyn Read + Send>));
-        let stderr = other.join().unwrap_or_else(|_| Ok(String::new()));
-        (stdout, stderr)
-    });
+        let reads = std::thread::Builder::new().spawn_scoped(scope, || text_of(stderr))?;
+        let stdout = text_of(stdout)?;
+        let gone = |_| Err(io::Error::other("the thread that reads its messages ended"));
+        io::Result::Ok((stdout, reads.join().unwrap_or_else(gone)?))
+    })?;
     let status = child.wait()?;
-    let status = status.code().unwrap_or(128 + status.signal().unwrap_or(0));
     Ok(Ended {
-        status,
-        stdout: stdout?,
-        stderr: stderr?,
+        status: status.code().unwrap_or(128 + status.signal().unwrap_or(0)),
+        stdout,
+        stderr,
     })
+}
+
+/// The text of a stream; what is beyond a limit is read and lost.
+fn text_of(stream: Option<impl Read>) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        (&mut stream).take(MAX_OUTPUT).read_to_end(&mut bytes)?;
+        io::copy(&mut stream, &mut io::sink())?;
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// What fio said last: its messages, or of its output what stands before the figures.
@@ -233,7 +232,7 @@ impl Plan {
             program: sandbox.program.to_owned(),
             disk: fs::canonicalize(sandbox.disk)?,
             job: sandbox.job.to_owned(),
-            limit: (!is_device).then(|| disk.len()),
+            limit: (!is_device).then_some(disk.len()),
             is_native: sandbox.is_native,
         })
     }
@@ -369,7 +368,7 @@ fn change_root(root: &Path) -> rustix::io::Result<()> {
     chdir("/")
 }
 
-/// Takes root's rights for good, but for those that shape requests; an ordinary user has none when fio is executed.
+/// Takes root's rights for good, except those that shape requests; an ordinary user has none when fio is executed.
 fn drop_rights() -> io::Result<()> {
     // SAFETY: these requests take numbers alone.
     unsafe {

@@ -1,7 +1,6 @@
 //! The second wall: what a job does that no reader has refused.
 
 use super::*;
-use std::process::Command;
 
 /// A block device beside the measured disk, where this user can make one, else a file; with its content.
 struct Canary {
