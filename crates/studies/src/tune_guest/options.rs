@@ -95,11 +95,7 @@ impl GuestTuneOptions {
         let is_rated = job.as_ref().is_some_and(|job| job.is_rated);
         let metric = metric(&workload, how.metric, is_rated)?;
         self.check_workload(workload.name)?;
-        let work = match workload.name {
-            WorkloadName::Disk => Some(block_work(&workload)?),
-            WorkloadName::Fio => Some(fio_requests(&workload)?),
-            _ => None,
-        };
+        let work = requests(&workload)?;
         let has_small_image = size_image(like.as_mut(), work.as_ref());
         let named = self.named(how.allowed)?;
         let (baseline, command) = self.baseline(workload.name, like.as_ref(), &named)?;
@@ -327,6 +323,15 @@ impl Tuning<'_> {
             named: &self.named,
         }
     }
+}
+
+/// Returns the block requests that a workload makes, as far as its options tell; `None` of other workloads.
+fn requests(workload: &WorkloadSpec) -> Result<Option<BlockWork>, OptionsError> {
+    Ok(match workload.name {
+        WorkloadName::Disk => Some(block_work(workload)?),
+        WorkloadName::Fio => Some(fio_requests(workload)?),
+        _ => None,
+    })
 }
 
 /// Gives a twin's image the size that suits the workload's requests. Returns true if its L2 cache does not cover the original's,

@@ -29,34 +29,12 @@ pub(super) fn sections(text: &str, notes: &mut Vec<String>) -> Result<Vec<Sectio
             "the fio command line has a quote that is never closed: close it".to_owned(),
         );
     };
-    let mut words = words.as_slice();
-    if let Some(at) = words.iter().position(|word| is_fio(word)) {
-        if at > 0 {
-            notes.push(format!(
-                "{}: left out, it stands before fio",
-                named(&words[..at].join(" "), "")
-            ));
-        }
-        words = &words[at + 1..];
-    }
-    // A pipe, a redirection, another command.
-    let ends = |word: &String| {
-        word.trim_start_matches(['1', '2'])
-            .starts_with(['|', '>', '<', '&', ';'])
-    };
-    if let Some(at) = words.iter().position(ends) {
-        notes.push(format!(
-            "{}: left out, it stands behind fio's options",
-            named(&words[at..].join(" "), "")
-        ));
-        words = &words[..at];
-    }
     let global = Section {
         name: "global".to_owned(),
         ..Section::default()
     };
     let mut sections = vec![global];
-    let mut words = words.iter().peekable();
+    let mut words = fios_own(&words, notes).iter().peekable();
     while let Some(word) = words.next() {
         // getopt_long_only takes one dash, too.
         let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
@@ -77,20 +55,49 @@ pub(super) fn sections(text: &str, notes: &mut Vec<String>) -> Result<Vec<Sectio
         if name == "section" {
             return failed("--section in the fio command line names a section of a job file: give the file as --fio FILE".to_owned());
         }
-        if options::is_of_output(name) {
-            continue;
-        }
-        if name == "name" {
-            sections.push(Section {
-                name: plain_name(&value),
-                ..Section::default()
-            });
-        } else if let Some(section) = sections.last_mut() {
-            section.options.push(FioOption {
-                name: options::canonical(name).to_owned(),
-                value: value.trim().to_owned(),
-            });
+        if !options::is_of_output(name) {
+            add(&mut sections, name, &value);
         }
     }
     Ok(sections)
+}
+
+/// The words between fio's name and the end of its command; says what else there is.
+fn fios_own<'a>(words: &'a [String], notes: &mut Vec<String>) -> &'a [String] {
+    let mut own = words;
+    if let Some(at) = own.iter().position(|word| is_fio(word)) {
+        if at > 0 {
+            let before = named(&own[..at].join(" "), "");
+            notes.push(format!("{before}: left out, it stands before fio"));
+        }
+        own = &own[at + 1..];
+    }
+    // A pipe, a redirection, another command.
+    let ends = |word: &String| {
+        word.trim_start_matches(['1', '2'])
+            .starts_with(['|', '>', '<', '&', ';'])
+    };
+    if let Some(at) = own.iter().position(ends) {
+        let behind = named(&own[at..].join(" "), "");
+        notes.push(format!(
+            "{behind}: left out, it stands behind fio's options"
+        ));
+        own = &own[..at];
+    }
+    own
+}
+
+/// Adds an option to the last section; a name begins one.
+fn add(sections: &mut Vec<Section>, name: &str, value: &str) {
+    if name == "name" {
+        sections.push(Section {
+            name: plain_name(value),
+            ..Section::default()
+        });
+    } else if let Some(section) = sections.last_mut() {
+        section.options.push(FioOption {
+            name: options::canonical(name).to_owned(),
+            value: value.trim().to_owned(),
+        });
+    }
 }

@@ -80,7 +80,28 @@ pub(crate) fn run(sandbox: &Sandboxed<'_>) -> Result<String, WorkloadError> {
         status: 1,
         said,
     };
-    let root = mount_point(sandbox).map_err(failed)?;
+    let mut child = start(sandbox).map_err(failed)?;
+    let Ended {
+        status,
+        stdout,
+        stderr,
+    } = collect(&mut child).map_err(|e| failed(e.to_string()))?;
+    match status {
+        0 => Ok(stdout),
+        status => Err(WorkloadError::Program {
+            program: "fio",
+            status,
+            said: last_lines(&stderr, &stdout),
+        }),
+    }
+}
+
+/// Starts fio in its sandbox.
+///
+/// # Errors
+/// Reason, for people.
+fn start(sandbox: &Sandboxed<'_>) -> Result<Child, String> {
+    let root = mount_point(sandbox)?;
     let mut command = Command::new(sandbox.program);
     command
         .args(["--output-format=json+", "--eta=never", FILE])
@@ -90,8 +111,8 @@ pub(crate) fn run(sandbox: &Sandboxed<'_>) -> Result<String, WorkloadError> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let plan = Plan::new(sandbox, root).map_err(|e| failed(e.to_string()))?;
-    let (reasons, reason) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.to_string()))?;
+    let plan = Plan::new(sandbox, root).map_err(|e| e.to_string())?;
+    let (reasons, reason) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| e.to_string())?;
     // SAFETY: between fork and exec this process has one thread, so that what allocates does not wait for another's lock.
     unsafe {
         command.pre_exec(move || {
@@ -106,28 +127,15 @@ pub(crate) fn run(sandbox: &Sandboxed<'_>) -> Result<String, WorkloadError> {
     let spawned = command.spawn();
     // The other end of the pipe is its closure's.
     drop(command);
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(error) => {
-            let mut said = String::new();
-            let _ = fs::File::from(reasons).read_to_string(&mut said);
-            let is_silent = said.is_empty();
-            return Err(failed(if is_silent { error.to_string() } else { said }));
+    spawned.map_err(|error| {
+        let mut said = String::new();
+        let _ = fs::File::from(reasons).read_to_string(&mut said);
+        if said.is_empty() {
+            error.to_string()
+        } else {
+            said
         }
-    };
-    let Ended {
-        status,
-        stdout,
-        stderr,
-    } = collect(&mut child).map_err(|e| failed(e.to_string()))?;
-    match status {
-        0 => Ok(stdout),
-        status => Err(WorkloadError::Program {
-            program: "fio",
-            status,
-            said: last_lines(&stderr, &stdout),
-        }),
-    }
+    })
 }
 
 /// The end of a run.
