@@ -35,7 +35,8 @@ impl FioOption {
 pub(super) fn plain_name(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_.,:+@%/()".contains(c);
     let plain = |c| if is_plain(c) { c } else { '_' };
-    name.trim().chars().take(64).map(plain).collect()
+    let short: String = name.trim().chars().take(64).map(plain).collect();
+    short.trim_end().to_owned()
 }
 
 impl Section {
