@@ -49,6 +49,7 @@ then the result on fresh boots; the reported gain comes from these boots only. T
 Examples:
   vmtax tune -- disk rw=randwrite
   vmtax tune --from cache=writethrough -- exec ./import.sh big.csv
+  vmtax tune --fio job.fio --section reads
   vmtax tune --from backend=user -- net-rr
   vmtax tune --from share.msize=8192 --metric tree.large-cold -- tree
   vmtax tune --vm web01

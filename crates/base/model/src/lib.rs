@@ -58,7 +58,7 @@ pub use setting::{
     SettingPlace, SpecialValue, Unset,
 };
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
-pub use shell::{limit_remedy, shell_line, shell_path};
+pub use shell::{limit_remedy, shell_line, shell_path, shell_words};
 pub use trace::{
     CallCount, CallCounts, ClockReading, CountBy, CountMethod, EventCost, EventKind, Extent,
     GuestDisk, GuestNic, HostDisk, Inside, InsideFacts, Missing, Moment, Ping, Probes, QemuThread,

@@ -1,7 +1,6 @@
 //! Tuning of a workload in a guest that is booted for it: the settings that make it faster.
 
 mod candidates;
-mod fio;
 mod handover;
 mod handover_guest;
 mod like;

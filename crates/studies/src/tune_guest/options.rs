@@ -1,22 +1,20 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
 use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
-use super::fio::{self, Job};
 use super::like;
 use crate::options::{
-    CommonOptions, OptionsError, argv_of_exec, command_here, duration, named_workloads, root_share,
-    settings,
+    CommonOptions, FioOptions, OptionsError, argv_of_exec, command_here, duration, named_workloads,
+    root_share, settings,
 };
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use std::path::PathBuf;
 use vmtax_configuration::{Twin, twin};
 use vmtax_model::{
     ChangeCost, CommandSpec, Guest, GuestCandidate, GuestTune, GuestTuneSpec, HostFacts, KvmClass,
     Machine, Metric, NotTried, Pinning, Plan, QemuFacts, Study, Tree, Variant, WorkloadName,
     WorkloadSpec,
 };
-use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work};
+use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work, fio_requests};
 
 /// Time of all measurements, s.
 const DURATION_S: f64 = 900.0;
@@ -45,9 +43,8 @@ pub struct GuestTuneOptions {
     /// Disk of that VM to tune: vda, or the ID of its device [default: the first]
     #[arg(long, value_name = "DISK", requires = "like")]
     disk: Option<String>,
-    /// Run the I/O of this fio job file instead of WORKLOAD; an error names the fio options that are not supported
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
-    fio: Option<PathBuf>,
+    #[command(flatten)]
+    fio: FioOptions,
     /// Settings to start with instead of QEMU's defaults: KEY=VALUE[,KEY=VALUE...], as a variant of `vmtax compare`; may
     /// be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
@@ -87,15 +84,19 @@ impl GuestTuneOptions {
         let guest = like
             .as_mut()
             .map_or_else(Guest::default, |twin| like::guest(twin, machine));
-        let job = self.fio.as_deref().map(fio::job).transpose()?;
-        let workload = match self.argv() {
-            Some(_) => WorkloadSpec::new(WorkloadName::Exec),
-            None => self.workload(job.as_ref(), how.slice)?,
+        if self.fio.is_given() && !self.words.is_empty() {
+            return OptionsError::usage("--fio names the workload: leave the other one out");
+        }
+        let job = self.fio.work(how.slice.unwrap_or(SLICE_S))?;
+        let workload = match (&job, self.argv()) {
+            (Some(job), _) => job.workload.clone(),
+            (None, Some(_)) => WorkloadSpec::new(WorkloadName::Exec),
+            (None, None) => self.workload(how.slice)?,
         };
-        let metric = metric(&workload, how.metric.as_deref())?;
+        let is_rated = job.as_ref().is_some_and(|job| job.is_rated);
+        let metric = metric(&workload, how.metric.as_deref(), is_rated)?;
         self.check_workload(workload.name)?;
-        let is_disk = workload.name == WorkloadName::Disk;
-        let work = is_disk.then(|| block_work(&workload)).transpose()?;
+        let work = requests(&workload)?;
         let has_small_image = size_image(like.as_mut(), work.as_ref());
         let allowed = how.allowed();
         let named = self.named(&allowed)?;
@@ -143,9 +144,9 @@ impl GuestTuneOptions {
                 "--layers traces the requests of the workload disk alone: write `-- disk`",
             );
         }
-        if self.like.is_some() && !is_disk && self.argv().is_none() {
+        if self.like.is_some() && !workload.needs_disk() && self.argv().is_none() {
             return OptionsError::usage(
-                "--like makes a twin of a VM's disk: tune it for disk or exec CMD",
+                "--like makes a twin of a VM's disk: tune it for disk, --fio JOB or exec CMD",
             );
         }
         Ok(())
@@ -168,6 +169,9 @@ impl GuestTuneOptions {
             Some(argv) => Some(command(argv, self.ignore_failure, &mut baseline)?),
             None => None,
         };
+        if workload.needs_host_program() {
+            baseline.set.extend(root_share(None)?.set);
+        }
         if named.contains_key("share") {
             baseline.set.retain(|key, _| !key.starts_with("share."));
         }
@@ -195,16 +199,11 @@ impl GuestTuneOptions {
         }
     }
 
-    /// The workload, by the words or the fio `job`.
-    fn workload(
-        &self,
-        job: Option<&Job>,
-        slice: Option<f64>,
-    ) -> Result<WorkloadSpec, OptionsError> {
-        let words = match (self.words.as_slice(), job) {
-            ([], Some(job)) => job.words.clone(),
-            ([], None) => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
-            (words, _) => words.to_vec(),
+    /// The workload, by the words.
+    fn workload(&self, slice: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+        let words = match self.words.as_slice() {
+            [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
+            words => words.to_vec(),
         };
         let named = named_workloads(&words, Preset::Quick, [], Some(slice.unwrap_or(SLICE_S)))?;
         match named.as_slice() {
@@ -331,6 +330,15 @@ impl Tuning<'_> {
     }
 }
 
+/// Returns the block requests that a workload makes, as far as its options tell; `None` of other workloads.
+fn requests(workload: &WorkloadSpec) -> Result<Option<BlockWork>, OptionsError> {
+    Ok(match workload.name {
+        WorkloadName::Disk => Some(block_work(workload)?),
+        WorkloadName::Fio => Some(fio_requests(workload)?),
+        _ => None,
+    })
+}
+
 /// Gives a twin's image the size that suits the workload's requests. Returns true if its L2 cache does not cover the original's,
 /// but the workload writes.
 fn size_image(like: Option<&mut Twin>, work: Option<&BlockWork>) -> bool {
@@ -435,8 +443,9 @@ impl Measuring {
 }
 
 /// Metrics that decide where none is named.
-const USUAL_METRICS: [Metric; 5] = [
+const USUAL_METRICS: [Metric; 6] = [
     Metric::DiskRate,
+    Metric::FioRate,
     Metric::ExecWall,
     Metric::NetRrRate,
     Metric::NetPpsReceived,
@@ -444,7 +453,13 @@ const USUAL_METRICS: [Metric; 5] = [
 ];
 
 /// The figure that decides: the one that is named, else the workload's rate or wall time, else its only one.
-fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, OptionsError> {
+///
+/// `is_rated`: the workload keeps a rate, so that its latency decides.
+fn metric(
+    workload: &WorkloadSpec,
+    named: Option<&str>,
+    is_rated: bool,
+) -> Result<Metric, OptionsError> {
     let name = workload.name;
     let all: Vec<Metric> = name.metrics().collect();
     let ids: Vec<&str> = all.iter().map(|metric| metric.id()).collect();
@@ -457,6 +472,9 @@ fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, Option
                 id.escape_default()
             ))
         });
+    }
+    if is_rated {
+        return Ok(Metric::FioMean);
     }
     // Of the system calls those that are measured.
     let measured = workload.options.get("only").map(String::as_str);

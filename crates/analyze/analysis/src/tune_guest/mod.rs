@@ -167,7 +167,7 @@ fn verdict(screening: &PairSeries, number: usize, found: &InterimResult) -> Tune
 /// requests.
 fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
     let per_request = match measured.spec.metric.workload() {
-        WorkloadName::Disk => " per request",
+        WorkloadName::Disk | WorkloadName::Fio => " per request",
         _ => "",
     };
     let billions = |trial: &TrialRecord| {
@@ -175,7 +175,12 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
         let count: u64 = operations.map(|operation| operation.latency.count()).sum();
         Some(count.max(1) as f64 / 1e9)
     };
-    let tail = |trial: &TrialRecord| trial.result()?.value(Metric::DiskTail);
+    let tail = |trial: &TrialRecord| {
+        let result = trial.result()?;
+        result
+            .value(Metric::DiskTail)
+            .or(result.value(Metric::FioTail))
+    };
     let vcpus = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.guest / billions(trial)?);
     let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / billions(trial)?);
     let figures: [(String, Figure<'_>); 3] = [

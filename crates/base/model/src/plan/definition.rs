@@ -96,6 +96,12 @@ impl Plan {
         }
     }
 
+    /// Returns true if guests share the host's root: a command or a program of the host runs in them.
+    pub fn shares_host_root(&self) -> bool {
+        let mut workloads = self.workloads.iter();
+        self.command().is_some() || workloads.any(|w| w.name.needs_host_program())
+    }
+
     /// Returns the size that is varied, with its steps; `None` of a study other than `scale`.
     pub fn range(&self) -> Option<&SizeRange> {
         match &self.study {

@@ -114,36 +114,9 @@ pub(crate) fn last_start(text: &str) -> String {
     lines
 }
 
-/// The words of a line as a shell has them: quotes, and backslashes before any character; also before the end of a line.
+/// The words of a line as a shell has them.
 pub(super) fn words(line: &str) -> Result<Vec<String>, TwinError> {
-    let (mut all, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
-    let mut letters = line.chars();
-    let mut quote = None;
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(open), letter) if letter == open => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            (None | Some('"'), '\\') => match letters.next() {
-                Some('\n') => {}
-                // Between double quotes it stands for itself before most.
-                Some(next) if quote.is_some() && !matches!(next, '"' | '\\' | '$' | '`') => {
-                    word.get_or_insert_default().extend(['\\', next]);
-                }
-                Some(next) => word.get_or_insert_default().push(next),
-                None => {}
-            },
-            (None, blank) if blank.is_whitespace() => all.extend(word.take()),
-            (_, letter) => word.get_or_insert_default().push(letter),
-        }
-    }
-    if quote.is_some() {
-        return Err(TwinError::Quote);
-    }
-    all.extend(word);
-    Ok(all)
+    vmtax_model::shell_words(line).ok_or(TwinError::Quote)
 }
 
 /// A machine type with what of its properties a twin takes over; names the others.

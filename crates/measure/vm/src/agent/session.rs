@@ -148,7 +148,12 @@ impl<'a> Session<'a> {
         }
         if let Some(sharing) = setup.share {
             self.mount(setup, sharing, link.share, link.log)?;
-            if let Some(besides) = &sharing.host_root {
+            // A program of the host takes from it what it needs.
+            let besides = sharing
+                .host_root
+                .as_ref()
+                .filter(|_| setup.command.is_some());
+            if let Some(besides) = besides {
                 command::make_root(&mut self.agent, besides, setup.guest.boot_timeout())?;
             }
             self.ready = began.elapsed();

@@ -122,7 +122,7 @@ pub(super) fn is(settings: &Settings, key: &str, value: &str) -> bool {
 
 /// Returns true if the workload uses the measured disk.
 pub(crate) fn uses_disk(workload: WorkloadName) -> bool {
-    matches!(workload, WorkloadName::Disk | WorkloadName::Exec)
+    workload.needs_disk() || workload == WorkloadName::Exec
 }
 
 #[cfg(test)]

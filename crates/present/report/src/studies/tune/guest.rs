@@ -7,8 +7,7 @@ use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
 use vmtax_findings::{Comparison, GuestTuneFindings, SecondScreening, TuneRow, Verdict};
 use vmtax_model::{
-    GuestCandidate, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning,
-    WorkloadName, shell_line,
+    GuestCandidate, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -255,7 +254,7 @@ fn method(recording: &Recording) -> Vec<String> {
     let disk = "The test disk is 256 MiB: with the host's page cache (cache=writeback) all reads are served from the host's memory; with a \
                 larger disk they may not be.";
     let mut workloads = recording.plan.workloads.iter();
-    let has_disk = workloads.any(|workload| workload.name == WorkloadName::Disk);
+    let has_disk = workloads.any(|workload| workload.name.needs_disk());
     let all = [Some(how), has_disk.then_some(disk)];
     all.into_iter().flatten().map(str::to_owned).collect()
 }
