@@ -2,6 +2,7 @@
 //! computes or prints.
 
 mod compare;
+mod counter_figures;
 mod exec;
 mod exits;
 mod fleet;
@@ -58,7 +59,7 @@ pub use requests::{
 pub use result::{Advice, Comparison, Estimate, SampleShare, Summary, Verdict};
 pub use running_vm::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, ImportFindings,
-    IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmDiagnosis, VmRates,
+    IoRates, NicRates, ThreadRates, TopSample, VmDiagnosis, VmRates,
 };
 pub use schedule::{
     BlockedOn, CpuContention, FutexWaits, NamedThread, RunQueueCause, ScheduleFindings,

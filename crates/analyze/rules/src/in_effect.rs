@@ -3,10 +3,11 @@
 use crate::{Evidence, Register};
 use std::path::Path;
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, DiskSettings, ExitReport, ExitReportRow, GuestSettings,
+    Accelerator, CLOCK_SOURCE_FILE, Counter, DiskSettings, ExitReport, ExitReportRow, GuestSettings,
     NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
 };
 
+const BALLOON: &Counter = Counter::named("balloon");
 /// Beginning of the settings of Hyper-V's enlightenments.
 const ENLIGHTENMENT: &str = "cpu-flag.hv-";
 
@@ -237,7 +238,7 @@ fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> InE
             Some(iothread.poll_max_ns.to_string())
         }),
         // Where the monitor answers it tells the balloon's size.
-        "balloon" if vm.state.is_some() && vm.memory_use.balloon.is_none() => InEffect::Absent,
+        "balloon" if vm.state.is_some() && vm.counters.get(BALLOON).is_none() => InEffect::Absent,
         _ => InEffect::Unknown,
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::rule::Rule;
 use crate::{Exits, Finding, rules, test_evidence};
 use std::collections::BTreeMap;
-use vmtax_findings::{MemoryRates, VmRates};
+use vmtax_findings::VmRates;
 use vmtax_model::samples::{ApicFeatures, KvmFeatures};
 use vmtax_model::{
     GuestDiskSettings, HostQueue, IothreadSettings, Qcow2Settings, RunState, VmConfiguration,
@@ -354,13 +354,12 @@ fn a_host_without_idle_states_is_told_of_none() {
 
 #[test]
 fn memory_without_a_balloon_has_none_to_set() {
-    let balloon_setting = |balloon| {
-        let memory_use = MemoryRates {
-            balloon,
-            ..MemoryRates::default()
-        };
+    let balloon_setting = |balloon: Option<f64>| {
         let vm = VmRates {
-            memory_use,
+            counters: balloon
+                .map(|bytes| ("balloon", bytes))
+                .into_iter()
+                .collect(),
             state: Some(RunState::Running),
             ..VmRates::default()
         };
@@ -374,7 +373,7 @@ fn memory_without_a_balloon_has_none_to_set() {
         )
     };
     assert_eq!(
-        (balloon_setting(None), balloon_setting(Some(1 << 30))),
+        (balloon_setting(None), balloon_setting(Some(1.0))),
         (InEffect::Absent, InEffect::Unknown)
     );
 }

@@ -4,6 +4,7 @@
 mod antipattern;
 mod checkpoint;
 mod configuration;
+mod counter;
 pub mod cpu_list;
 mod fact;
 mod latency;
@@ -36,6 +37,7 @@ pub use checkpoint::{
 pub use configuration::{
     ConfiguredDisk, ConfiguredNic, ExitReport, ExitReportRow, FioJob, VmConfiguration,
 };
+pub use counter::{Counter, CounterMap, CounterSource, CounterUnit};
 pub use fact::{
     Check, CpuFacts, HostFacts, HostIdentity, HostProblem, KernelFacts, KvmClass, KvmFacts,
     LOCKDOWN_FILE, QemuFacts, Readiness, SourceOfKernel, host_setting_files,
@@ -79,9 +81,9 @@ pub use vm::{
     RoleSource, RunState, ThreadGroup, VmDisk, VmFacts, VmNic, device_id, libvirt_target,
 };
 pub use vm_counters::{
-    BlockDevice, CgroupCounters, DaemonCounters, DeviceUser, DiskCounters, GuestCounters,
-    GuestDiskCounters, HostActivity, KvmCounters, LatencyHistogram, MemoryCounters, NicCounters,
-    NotObserved, NumaBalancing, ProcessIo, RequestCounters, ThreadCounters, VmCounters, VmSamples,
+    BlockDevice, DaemonCounters, DeviceUser, DiskCounters, GuestCounters, GuestDiskCounters,
+    HostActivity, LatencyHistogram, NicCounters, NotObserved, NumaBalancing, RequestCounters,
+    ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_settings::{
     CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,

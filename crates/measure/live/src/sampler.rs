@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    BlockedThread, DaemonCounters, DiskCounters, GuestCounters, KvmCounters, QemuThread, Role,
-    ShareServer, ThreadCounters, VmCounters, VmDisk, VmFacts, VmSettings,
+    BlockedThread, Counter, CounterMap, DaemonCounters, DiskCounters, GuestCounters, QemuThread,
+    Role, ShareServer, ThreadCounters, VmCounters, VmDisk, VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
     Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped,
-    low_cpu_weights, memory, memory_limit, process_io, process_stop, socket_server, started,
-    thread_state, thread_times, transparent_huge, wait_channel,
+    low_cpu_weights, memory_limit, page_table_counters, process_counters, process_stop,
+    socket_server, started, thread_state, thread_times, throttled_us, wait_channel,
 };
-use vmtax_observe::{kvm_exits, thread_names};
+use vmtax_observe::{kvm_stats, thread_names};
 use vmtax_vmm::qemu::console::{Console, kernel_failure};
 use vmtax_vmm::qemu::counters::{Questions, counters, queues};
 use vmtax_vmm::qemu::guest_agent::GuestAgent;
@@ -22,6 +22,9 @@ use vmtax_vmm::{NoMonitor, Vm, VmmError};
 
 /// Facts that change seldom are read again after this: disks, taps, groups, roles of threads.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+
+/// VM exits, which QEMU or KVM counts.
+const EXITS: &Counter = Counter::named("exits");
 
 /// A VM that is sampled.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ pub(super) struct Sampler {
     was_stopped: bool,
     agent: Option<GuestAgent>,
     agent_pause: Pause,
-    transparent_huge: Option<u64>,
+    page_tables: CounterMap<u64>,
     consoles: Vec<Console>,
 }
 
@@ -65,7 +68,7 @@ impl Sampler {
             was_stopped: false,
             agent: None,
             agent_pause: Pause::default(),
-            transparent_huge: None,
+            page_tables: CounterMap::default(),
             consoles: Vec::new(),
         };
         sampler.was_stopped = matches!(sampler.vm.no_monitor(), Some(NoMonitor::Stopped(_)));
@@ -114,8 +117,10 @@ impl Sampler {
         };
         let monitor_timeout_s = self.vm.monitor_timeout_s().or(self.monitor_timeout_s);
         let blocked = self.blocked(monitor_timeout_s.is_some());
-        let mut memory = memory(pid)?;
-        memory.transparent_huge = self.transparent_huge;
+        let mut counters = process_counters(pid)?;
+        counters.add(self.page_tables.clone());
+        counters.add(cgroup_counters(&self.cgroups));
+        counters.add(self.kvm_stats(answers.counters));
         let taps: Vec<String> = self.facts.nics.iter().map(|nic| nic.tap.clone()).collect();
         Some(VmCounters {
             pid,
@@ -126,13 +131,9 @@ impl Sampler {
             monitor_timeout_s,
             blocked,
             kernel_failure: kernel_failure(pid, &mut self.consoles),
-            memory,
-            cgroup: cgroup_counters(&self.cgroups),
-            process_io: process_io(pid),
+            counters,
             disks: self.disks(answers.disks, stats),
             nics: interfaces(pid, &taps),
-            kvm: answers.kvm.or_else(|| self.kvm_exits()),
-            balloon: answers.balloon,
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),
             settings: self.settings.clone(),
@@ -237,12 +238,12 @@ impl Sampler {
         }
     }
 
-    /// KVM's counters in debugfs, which root reads without a monitor and without disturbing a vCPU.
-    fn kvm_exits(&self) -> Option<KvmCounters> {
-        self.questions
-            .kvm
-            .then(|| kvm_exits(self.facts.pid))
-            .flatten()
+    /// Adds KVM's counters in debugfs to a monitor's without them: root reads them without disturbing a vCPU.
+    fn kvm_stats(&self, mut of_monitor: CounterMap<u64>) -> CounterMap<u64> {
+        if self.questions.kvm && of_monitor.get(EXITS).is_none() {
+            of_monitor.add(kvm_stats(self.facts.pid));
+        }
+        of_monitor
     }
 
     /// Asks the guest's agent for its counters; `None` without an agent that answers.
@@ -326,7 +327,7 @@ impl Sampler {
         if self.level >= Level::Histograms {
             self.questions.queues = self.vm.monitor().map(queues).unwrap_or_default();
             self.agent = GuestAgent::of(pid, self.vm.monitor());
-            self.transparent_huge = transparent_huge(pid);
+            self.page_tables = page_table_counters(pid);
         }
         self.refreshed = Instant::now();
     }
@@ -425,7 +426,7 @@ impl Daemon {
             tag: self.tag.clone(),
             is_stopped: is_stopped(self.pid),
             threads: thread_times(self.pid).into_iter().map(named).collect(),
-            throttled_us: cgroup_counters(&self.cgroups).throttled_us,
+            throttled_us: throttled_us(&self.cgroups),
             cgroup: self
                 .limited
                 .as_ref()

@@ -25,8 +25,8 @@ pub use studies::{
 pub use sysbench::{result, sysbench};
 pub use text::printable;
 pub use top::{
-    VM_COUNTERS, VmCounter, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top,
-    top_columns, unknown_columns,
+    counter_text, counter_value, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence,
+    top, unknown_columns,
 };
 pub use vmtax_model::number::counted;
 

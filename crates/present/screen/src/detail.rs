@@ -4,9 +4,9 @@ use crate::state::State;
 use ratatui::style::Stylize;
 use ratatui::text::Line;
 use vmtax_findings::{DiskRates, GuestExits, NicRates, ThreadRates, VmRates};
-use vmtax_model::Remedy;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, percent, significant};
-use vmtax_report::{VM_COUNTERS, VmCounter, printable, unknown_columns};
+use vmtax_model::{Counter, Remedy};
+use vmtax_report::{counter_text, counter_value, printable, unknown_columns};
 
 /// Threads, reasons and devices beyond are left out.
 const MAX_ROWS: usize = 12;
@@ -122,17 +122,19 @@ fn nic(nic: &NicRates) -> Vec<String> {
 
 /// Every counter that is known, also those whose columns a narrow screen leaves out.
 fn counters(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
-    let known: Vec<(&VmCounter, String)> = VM_COUNTERS
-        .iter()
-        .filter_map(|counter| Some((counter, counter.with_sign(vm)?)))
-        .collect();
+    let with_sign = |counter: &'static Counter| {
+        counter_value(counter, vm)?;
+        let text = counter_text(counter, vm) + counter.unit.sign();
+        Some((counter, text))
+    };
+    let known: Vec<(&Counter, String)> = Counter::shown().filter_map(with_sign).collect();
     let width = |text: &str| text.chars().count();
     let widest = known.iter().map(|(_, value)| width(value)).max();
     let head = known.iter().map(|(counter, _)| width(counter.column)).max();
     let (widest, head) = (widest.unwrap_or(0), head.unwrap_or(0));
     lines.push(Line::default());
     lines.push(Line::from("Counters".bold()));
-    lines.extend(known.iter().map(|(VmCounter { column, what, .. }, value)| {
+    lines.extend(known.iter().map(|(Counter { column, what, .. }, value)| {
         Line::from(format!("  {value:>widest$}  {column:<head$}  {what}"))
     }));
 }

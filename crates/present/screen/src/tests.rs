@@ -242,7 +242,7 @@ fn help_has_every_column_and_a_tiny_terminal_is_survived() {
     terminal.draw(|frame| draw(frame, &mut state)).unwrap();
     let text = terminal.backend().to_string();
     assert!(
-        vmtax_report::top_columns().all(|column| text.contains(column.column)),
+        vmtax_model::Counter::columns().all(|column| text.contains(column.column)),
         "{text}"
     );
     for (width, height) in [(1, 1), (10, 3), (30, 5), (300, 100)] {

@@ -8,8 +8,9 @@ use crate::rule::{about_exits, about_vm, instruction};
 use crate::{Evidence, Exits, Finding, Rule};
 use vmtax_findings::VmRates;
 use vmtax_model::number::{count as grouped, nanoseconds, percent, significant};
-use vmtax_model::{Accelerator, ExitReportRow, Remedy, Setting};
+use vmtax_model::{Accelerator, Counter, ExitReportRow, Remedy, Setting};
 
+const MAJOR_FAULTS: &Counter = Counter::named("major_faults");
 /// Reasons of exits that shadow page tables cause.
 const OF_SHADOW: [&str; 6] = [
     "CR_ACCESS",
@@ -147,7 +148,7 @@ fn numa_faults(evidence: &Evidence<'_>, vm: &VmRates) -> Option<Finding> {
         percent(gain)
     );
     let is_cause = numa.hint_faults_per_s >= MIN_HINT_FAULTS
-        && vm.memory_use.major_faults_per_s < MAX_MAJOR_FAULTS
+        && vm.counters.get(MAJOR_FAULTS).unwrap_or(0.0) < MAX_MAJOR_FAULTS
         && faults.count >= MIN_EXITS;
     (is_cause && gain >= MIN_SHARE && !is_off).then(|| Finding::of_vm(vm, text, gain))
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::test_evidence::{TestExits, advice, reason};
 use std::collections::BTreeMap;
-use vmtax_findings::{Advice, DevicesFrom, ExitCount, GuestExits, MemoryRates, ProfileFindings};
+use vmtax_findings::{Advice, DevicesFrom, ExitCount, GuestExits, ProfileFindings};
 use vmtax_model::samples::KvmFeatures;
 use vmtax_model::{ExitReport, HostActivity, NumaBalancing};
 
@@ -140,10 +140,7 @@ fn unmapped(hint_faults_per_s: f64, major_faults_per_s: f64, balancing: &str) ->
         ..HostActivity::default()
     };
     let vm = VmRates {
-        memory_use: MemoryRates {
-            major_faults_per_s,
-            ..MemoryRates::default()
-        },
+        counters: [("major_faults", major_faults_per_s)].into_iter().collect(),
         ..VmRates::default()
     };
     let mut host = crate::test_evidence::host();

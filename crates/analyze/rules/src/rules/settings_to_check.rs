@@ -4,8 +4,10 @@ use crate::rule::{about_vm, instruction};
 use crate::{Evidence, Finding, Rule};
 use vmtax_findings::VmRates;
 use vmtax_model::number::{bytes, significant};
-use vmtax_model::{Accelerator, Setting, cpu_list};
+use vmtax_model::{Accelerator, Counter, Setting, cpu_list};
 
+const RESIDENT: &Counter = Counter::named("resident");
+const HUGE: &Counter = Counter::named("huge_page");
 /// A huge page of x86-64, bytes.
 const HUGE_PAGE: u64 = 2 << 20;
 /// A smaller guest needs few entries of the TLB.
@@ -50,12 +52,13 @@ const HUGE_PAGE_POOL: Rule = Rule {
     )],
     source: "Linux kernel documentation, HugeTLB Pages",
     evaluate: |evidence| {
+        let bytes_of = |vm: &VmRates, counter| vm.counters.get(counter).unwrap_or(0.0) as u64;
         let in_small = |vm: &VmRates| {
-            vm.memory_use.huge < vm.memory_use.resident / 2 && vm.memory >= LARGE_GUEST
+            bytes_of(vm, HUGE) < bytes_of(vm, RESIDENT) / 2 && vm.memory >= LARGE_GUEST
         };
         let is_empty = value(evidence, "host.huge-pages") == Some("0");
         about_vm(evidence, |vm| {
-            let (huge, resident) = (bytes(vm.memory_use.huge), bytes(vm.memory_use.resident));
+            let (huge, resident) = (bytes(bytes_of(vm, HUGE)), bytes(bytes_of(vm, RESIDENT)));
             let text = format!(
                 "{huge} of the VM's {resident} are in huge pages, and the host reserves none."
             );
@@ -182,7 +185,7 @@ fn nodes(evidence: &Evidence<'_>) -> usize {
 mod tests {
     use crate::test_evidence::host;
     use crate::{Evidence, evaluate, settings};
-    use vmtax_findings::{MemoryRates, VmRates};
+    use vmtax_findings::VmRates;
     use vmtax_model::{Accelerator, HostActivity, NumaBalancing, PinnedThread, VmSettings};
 
     fn found(files: &[(&str, &str)], is_pinned: bool) -> Vec<String> {
@@ -191,11 +194,7 @@ mod tests {
             .iter()
             .map(|(file, value)| ((*file).to_owned(), (*value).to_owned()))
             .collect();
-        let memory_use = MemoryRates {
-            resident: 4 << 30,
-            huge: 1 << 20,
-            ..MemoryRates::default()
-        };
+        let counters = [("resident", 4294967296.0), ("huge_page", 1048576.0)];
         let pinned = PinnedThread {
             tid: 7,
             cpus: "0".to_owned(),
@@ -210,7 +209,7 @@ mod tests {
         let vm = VmRates {
             accelerator,
             memory: 4 << 30,
-            memory_use,
+            counters: counters.into_iter().collect(),
             settings: vm_settings,
             ..VmRates::default()
         };

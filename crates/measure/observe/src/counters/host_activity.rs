@@ -1,6 +1,6 @@
 //! Activity of the host besides a VM's own: other processes on the devices beneath its disks, and the kernel's NUMA balancing.
 
-use super::{block_device, process_io, started};
+use super::{block_device, process_counters, started};
 use crate::host_disk::lowest_device;
 use crate::process::processes;
 use crate::{entries, read_text};
@@ -8,8 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
-use vmtax_model::{DeviceUser, HostActivity, NumaBalancing};
+use vmtax_model::{Counter, DeviceUser, HostActivity, NumaBalancing};
 
+const READ: &Counter = Counter::named("process_read");
+const WRITTEN: &Counter = Counter::named("process_written");
 /// Processes whose open files are looked up, those with most I/O first.
 const MAX_USERS: usize = 8;
 /// Open files of a process that are looked up.
@@ -30,8 +32,9 @@ impl HostSample {
     /// Reads the counters. Those of processes that this user may not read are left out.
     pub fn take() -> HostSample {
         let bytes = |pid: i32| {
-            let io = process_io(pid)?;
-            Some(((pid, started(pid)?), [io.read_bytes, io.written_bytes]))
+            let counters = process_counters(pid)?;
+            let moved = [counters.get(READ)?, counters.get(WRITTEN)?];
+            Some(((pid, started(pid)?), moved))
         };
         HostSample {
             at: Instant::now(),

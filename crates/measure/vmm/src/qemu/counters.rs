@@ -7,16 +7,10 @@ use super::libvirt::Answers;
 use super::monitor::{Monitor, qom_get};
 use crate::VmmError;
 use serde_json::{Value, json};
-use vmtax_model::{DiskCounters, KvmCounters, LatencyHistogram, RequestCounters, RunState};
+use vmtax_model::{
+    Counter, CounterMap, CounterSource, DiskCounters, LatencyHistogram, RequestCounters, RunState,
+};
 
-/// The statistics of KVM that are read.
-const KVM_STATS: [&str; 5] = [
-    "exits",
-    "halt_exits",
-    "halt_wait_ns",
-    "halt_poll_success_ns",
-    "halt_poll_fail_ns",
-];
 /// Kinds of requests, as the keys of `query-blockstats` begin.
 pub(super) const KINDS: [&str; 3] = ["rd", "wr", "flush"];
 /// The last part of the path of a virtio device's own object.
@@ -42,7 +36,12 @@ pub struct Questions {
 pub fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answers, VmmError> {
     let mut commands = vec![("query-status", json!({})), ("query-blockstats", json!({}))];
     if questions.kvm {
-        let providers = json!([{ "provider": "kvm", "names": KVM_STATS }]);
+        let names = Counter::all().flat_map(|counter| match counter.source {
+            CounterSource::Kvm(stats) => stats,
+            _ => &[],
+        });
+        let names: Vec<&str> = names.copied().collect();
+        let providers = json!([{ "provider": "kvm", "names": names }]);
         let of_vcpus = json!({ "target": "vcpu", "providers": providers });
         commands.push(("query-stats", of_vcpus));
     }
@@ -61,8 +60,12 @@ pub fn counters(monitor: &Monitor, questions: &Questions) -> Result<Answers, Vmm
         match *command {
             "query-status" => answers.state = run_state(&answer),
             "query-blockstats" => disks_by_path = disks(&answer),
-            "query-stats" => answers.kvm = kvm(&answer),
-            "query-balloon" => answers.balloon = answer["actual"].as_u64(),
+            "query-stats" => answers.counters.add(kvm(&answer)),
+            "query-balloon" => {
+                let bytes = answer["actual"].as_u64();
+                let balloon = CounterMap::of(CounterSource::Balloon, bytes);
+                answers.counters.add(balloon);
+            }
             _ => in_flight.extend(arguments["path"].as_str().zip(answer["inuse"].as_u64())),
         }
     }
@@ -154,24 +157,15 @@ pub(super) fn histogram(stats: &Value, kind: &str) -> Option<LatencyHistogram> {
     is_sound.then_some(histogram)
 }
 
-/// KVM's counters, summed over vCPUs; `None` where there are none.
-fn kvm(answer: &Value) -> Option<KvmCounters> {
-    let stats = items(answer).flat_map(|vcpu| items(&vcpu["stats"]));
-    let mut sums = [None; KVM_STATS.len()];
-    for stat in stats {
-        let at = KVM_STATS.iter().position(|name| stat["name"] == *name);
-        if let Some((at, value)) = at.zip(stat["value"].as_u64()) {
-            sums[at] = Some(u64::saturating_add(sums[at].unwrap_or(0), value));
-        }
-    }
-    let [exits, halts, waited, polled, polled_in_vain] = sums;
-    Some(KvmCounters {
-        exits: exits?,
-        halt_exits: halts.unwrap_or(0),
-        halt_wait_ns: waited.unwrap_or(0),
-        halt_poll_ns: polled
-            .unwrap_or(0)
-            .saturating_add(polled_in_vain.unwrap_or(0)),
+/// KVM's counters, summed over vCPUs; none where there are none.
+fn kvm(answer: &Value) -> CounterMap<u64> {
+    let all = || items(answer).flat_map(|vcpu| items(&vcpu["stats"]));
+    CounterMap::read(|source| match source {
+        CounterSource::Kvm(stats) => all()
+            .filter(|stat| stats.iter().any(|name| stat["name"] == *name))
+            .filter_map(|stat| stat["value"].as_u64())
+            .reduce(u64::saturating_add),
+        _ => None,
     })
 }
 
@@ -180,7 +174,7 @@ fn kvm(answer: &Value) -> Option<KvmCounters> {
 pub fn read_answers(status: &Value, blockstats: &Value, stats: &Value) -> usize {
     usize::from(run_state(status).is_some())
         + disks(blockstats).len()
-        + usize::from(kvm(stats).is_some())
+        + usize::from(kvm(stats) != CounterMap::default())
 }
 
 const SET_HISTOGRAM: &str = "block-latency-histogram-set";
@@ -317,14 +311,11 @@ mod tests {
                 { "name": "halt_wait_ns", "value": 5 }, { "name": "halt_poll_fail_ns", "value": 1 },
                 { "name": "halt_wait_hist", "value": [1, 2] }]})
         };
-        let expected = KvmCounters {
-            exits: 7,
-            halt_exits: 0,
-            halt_wait_ns: 10,
-            halt_poll_ns: 2,
-        };
-        assert_eq!(kvm(&json!([vcpu(3), vcpu(4)])), Some(expected));
-        assert_eq!((kvm(&json!([])), kvm(&json!("nonsense"))), (None, None));
+        let sums = [("exits", 7), ("halted", 12)];
+        assert_eq!(kvm(&json!([vcpu(3), vcpu(4)])), sums.into_iter().collect());
+        for none in [json!([]), json!("nonsense")] {
+            assert_eq!(kvm(&none), CounterMap::default());
+        }
     }
 
     #[test]

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use vmtax_host::{Output, ask_streams, find_program};
-use vmtax_model::{DiskCounters, KvmCounters, Managed, Manager, RequestCounters, RunState};
+use vmtax_model::{
+    CounterMap, CounterSource, DiskCounters, Managed, Manager, RequestCounters, RunState,
+};
 use vmtax_observe::own_tids;
 
 /// The daemons' sockets below their folder: of the QEMU driver's own daemon, of the one for all drivers.
@@ -386,7 +388,8 @@ fn stats_of_domain(fields: &BTreeMap<&str, &str>) -> DomainStats {
     let mut stats = DomainStats::default();
     stats.answers.state =
         number("state.state").map(|state| run_state(state, number("state.reason").unwrap_or(0)));
-    stats.answers.balloon = number("balloon.current").and_then(|kib| kib.checked_mul(1024));
+    let balloon = number("balloon.current").and_then(|kib| kib.checked_mul(1024));
+    stats.answers.counters = CounterMap::of(CounterSource::Balloon, balloon);
     let count = number("block.count")
         .and_then(|count| usize::try_from(count).ok())
         .unwrap_or(0);
@@ -454,10 +457,8 @@ pub struct Answers {
     pub state: Option<RunState>,
     /// Counters of the disks.
     pub disks: Vec<DiskCounters>,
-    /// Counters of KVM.
-    pub kvm: Option<KvmCounters>,
-    /// Memory that the balloon leaves the guest, bytes.
-    pub balloon: Option<u64>,
+    /// Counters of the VM.
+    pub counters: CounterMap<u64>,
 }
 
 #[cfg(test)]
@@ -553,8 +554,11 @@ mod tests {
         let domains = domain_stats(TWO);
         let DomainStats { answers, files } = &domains["a b"];
         assert_eq!(
-            (&answers.state, answers.balloon),
-            (&Some(RunState::Running), Some(64 << 20))
+            (&answers.state, &answers.counters),
+            (
+                &Some(RunState::Running),
+                &[("balloon", 64 << 20)].into_iter().collect()
+            )
         );
         let [reads, writes, flushes] = answers.disks[0].qemu.unwrap();
         assert_eq!((reads.count, reads.bytes, reads.total_ns), (7, 4096, 900));

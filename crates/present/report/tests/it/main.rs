@@ -16,3 +16,4 @@ mod pages;
 mod snapshot;
 mod studies;
 mod terminal;
+mod top;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use vmtax_findings::TopSample;
 use vmtax_live::{Fleet, Level};
-use vmtax_report::top_columns;
+use vmtax_model::Counter;
 use vmtax_vm::Interrupt;
 
 pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
@@ -48,8 +48,8 @@ fn explain(name: &str) -> Result<ExitCode, Fault> {
     let is_named = |known: &str| {
         known.eq_ignore_ascii_case(name) || known.trim_matches('%').eq_ignore_ascii_case(name)
     };
-    let Some(column) = top_columns().find(|column| is_named(column.column)) else {
-        let known: Vec<&str> = top_columns().map(|column| column.column).collect();
+    let Some(column) = Counter::columns().find(|column| is_named(column.column)) else {
+        let known: Vec<&str> = Counter::columns().map(|column| column.column).collect();
         return Err(Fault::Usage(format!(
             "there is no column \"{name}\": choose from {}",
             known.join(", ")
