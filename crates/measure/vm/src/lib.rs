@@ -47,7 +47,7 @@ pub use share::{
     RootExtras, Sharing, check_rights, check_share, image_mib, make_image, portmapper_program,
     share_program,
 };
-pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
+pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_text, read_twin, twin};
 pub use vm::{FindError, Vm, find, process_identity, running};
 pub use vmm::qemu::device_arguments::DiskDevices;
 pub use vmm::qemu::guest_program::GuestProgram;

@@ -5,6 +5,7 @@
 mod antipatterns;
 mod exits;
 mod guest;
+mod libvirt_pairs;
 mod orders;
 mod probe_points;
 mod requests;

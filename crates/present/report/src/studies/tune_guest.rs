@@ -12,8 +12,8 @@ use vmtax_findings::{
     Comparison, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneVerdict, Verdict,
 };
 use vmtax_model::{
-    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning, WorkloadName,
-    shell_line,
+    GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, SECRET_REMOVED, TrialRecord, Warning,
+    WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -179,7 +179,7 @@ fn for_domain(recording: &Recording, name: Option<&str>, xml: &str) -> Vec<Strin
     let define = |file: &str| line(&["virsh", "define", file]);
     let started = "then shut the domain down and start it";
     // Its secrets are not in the XML that was read, and would be gone after `virsh define`.
-    if !["<graphics", "<cookie"]
+    if !["<graphics", "<cookie", SECRET_REMOVED]
         .iter()
         .any(|element| xml.contains(element))
     {

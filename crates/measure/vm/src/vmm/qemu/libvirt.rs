@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use vmtax_host::{Output, ask_streams, find_program};
-use vmtax_model::{DiskCounters, KvmCounters, Managed, Manager, RequestCounters, RunState};
+use vmtax_model::{
+    DiskCounters, KvmCounters, Managed, Manager, RequestCounters, RunState, without_secrets,
+};
 use vmtax_observe::own_tids;
 
 /// The daemons' sockets below their folder: of the QEMU driver's own daemon, of the one for all drivers.
@@ -238,7 +240,7 @@ impl Domain {
         let printed = |output: Output| {
             let messages = messages(&output.stderr);
             let printed = Printed {
-                answer: output.stdout,
+                answer: without_secrets(&output.stdout).into_owned(),
                 messages,
             };
             match output.success {
@@ -285,6 +287,7 @@ impl Printed {
 
 /// The first lines of virsh's standard error, as one line.
 fn messages(stderr: &str) -> String {
+    let stderr = without_secrets(stderr);
     let lines = stderr
         .lines()
         .map(|line| line.strip_prefix("error: ").unwrap_or(line).trim());

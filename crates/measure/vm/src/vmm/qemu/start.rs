@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_clock::Shared;
 use vmtax_host::QemuVersion;
-use vmtax_model::{QemuFacts, ShareMethod, shell_line};
+use vmtax_model::{QemuFacts, ShareMethod, shell_line, words_without_secrets};
 
 /// The first QEMU with `-netdev stream`.
 const FIRST_WITH_STREAMS: QemuVersion = version(7, 2);
@@ -178,7 +178,7 @@ fn complete(setup: &Setup<'_>, command: &mut Vec<String>) -> Result<(), MachineE
     }
     command.extend(setup.guest.qemu_args.iter().cloned());
     let saved = setup.log.join("qemu.command");
-    std::fs::write(&saved, shell_line(command) + "\n")
+    std::fs::write(&saved, shell_line(&words_without_secrets(command)) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))
 }
 
