@@ -50,7 +50,8 @@ impl Reader {
             let is_secret = (!self.needs_colon || word.contains(':')) && !is_harmless(word);
             return is_secret.then_some(0..word.len());
         }
-        let program = word.rsplit('/').next().unwrap_or(word);
+        // Also `exec:curl …` of QEMU's `-incoming`.
+        let program = word.rsplit(['/', ':']).next().unwrap_or(word);
         if let Some((name, options)) = OPTIONS.iter().find(|(name, _)| *name == program) {
             self.options = options;
             self.is_joined_alone = JOINED_ALONE.contains(name);

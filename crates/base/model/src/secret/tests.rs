@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Texts with a secret in each form; `{}` is its place. What is behind `|` must stay.
-const FORMS: [&str; 75] = [
+const FORMS: [&str; 76] = [
     "-drive file=rbd:pool/vm-a:id=admin:key={}:mon_host=192.0.2.1,format=raw|rbd:pool/vm-a",
     "-drive 'file=rbd:pool/vm-a:mon_host=a\\:6789\\;b\\:6789:key={}',if=virtio|if=virtio",
     r#"-blockdev {"driver":"rbd","pool":"p","image":"i","key":"{}","node-name":"n"}|"image":"i""#,
@@ -41,6 +41,7 @@ const FORMS: [&str; 75] = [
     "curl --user 'bob:{}' https://h/x|https://h/x",
     "curl -ubob:{} https://h/x|https://h/x",
     "curl --oauth2-bearer {} --pass x h| h",
+    "-incoming 'exec:curl -u bob:{} https://h/x'|https://h/x",
     "sshpass -p {} ssh host|ssh host",
     "mysql -p{} -h db|-h db",
     "redis-cli -a {} ping|ping",

@@ -5,6 +5,7 @@ use crate::twin::command_line::{Line, file_name, foreign_architecture};
 use crate::twin::drives::{bus_of, cache_mode, limits, writes_back};
 use crate::vmm::qemu::arguments::{Arguments, Properties, is_on};
 use crate::vmm::qemu::block_graph::{BlockGraph, GuestDisk, Storage};
+use std::collections::BTreeSet;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, VmConfiguration};
 
 /// Devices of disks on a USB controller.
@@ -80,6 +81,10 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
         }
     }
     found.debugging.extend(debugging(arguments));
+    let devices = arguments.properties("device");
+    let plugged: BTreeSet<String> = devices
+        .filter_map(|device| device.get("memdev").map(str::to_owned))
+        .collect();
     for (option, value) in arguments.options() {
         match option {
             "no-hpet" => found.hpet = Some(false),
@@ -90,8 +95,7 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
                 let is_huge = object.get("hugetlb").and_then(is_on) == Some(true);
                 // Memory that is plugged in says nothing of the rest.
                 let id = object.get("id").unwrap_or_default();
-                let is_plugged = arguments.with("device", "memdev", id).is_some();
-                found.has_huge_pages |= (is_huge || path.contains("huge")) && !is_plugged;
+                found.has_huge_pages |= (is_huge || path.contains("huge")) && !plugged.contains(id);
             }
             _ => {}
         }
@@ -171,14 +175,14 @@ fn read_guest(arguments: &Arguments, found: &mut VmConfiguration) {
         };
         found.shares_9p.push((tag.to_owned(), model.to_owned()));
     };
+    let backends = arguments.by_id("fsdev");
     for device in arguments.properties("device") {
         let driver = device.first("driver").unwrap_or_default();
         found.has_usb_tablet |= driver == "usb-tablet";
         let tag = device.get("mount_tag");
         if let Some(tag) = tag.filter(|_| driver.starts_with("virtio-9p")) {
-            let mut backends = arguments.properties("fsdev");
-            let backend = backends.find(|one| one.get("id") == device.get("fsdev"));
-            add_share(tag, &backend.unwrap_or_default());
+            let backend = device.get("fsdev").and_then(|id| backends.get(id));
+            add_share(tag, backend.unwrap_or(&Properties::default()));
         }
     }
     for share in arguments.properties("virtfs") {
@@ -267,11 +271,7 @@ fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
         machine if machine.contains("q35") => "e1000e",
         _ => "e1000",
     };
-    let backend = |id: &str| {
-        arguments
-            .properties("netdev")
-            .find(|one| one.get("id") == Some(id))
-    };
+    let backends = arguments.by_id("netdev");
     let with_backend = |name: String, model: &str, backend: &Properties| ConfiguredNic {
         name,
         model: model.to_owned(),
@@ -286,7 +286,11 @@ fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
             card_model(driver).filter(|_| !is_virtio || driver.starts_with("virtio-net"))?;
         let id = device.get("netdev").unwrap_or_default();
         let name = device.get("id").unwrap_or(id).to_owned();
-        Some(with_backend(name, &model, &backend(id).unwrap_or_default()))
+        Some(with_backend(
+            name,
+            &model,
+            backends.get(id).unwrap_or(&Properties::default()),
+        ))
     });
     let short = arguments.properties("nic").filter_map(|nic| {
         let given = nic.get("model").unwrap_or(own);

@@ -4,11 +4,12 @@ use super::command_line::{debugging, served_elsewhere};
 use super::{ConfigurationError, card_model, is_windows_name};
 use crate::twin::TwinError;
 use crate::twin::domain_xml::{
-    DEFAULT_CONTROLLER, Disk, child, domain, foreign_architecture, group_limits, is_kvm, max_vcpus,
-    memory_bytes, text_of, vcpus,
+    DEFAULT_CONTROLLER, Disk, Limits, child, domain, foreign_architecture, is_kvm, max_vcpus,
+    memory_bytes, text_of, throttle_groups, vcpus,
 };
 use crate::vmm::qemu::arguments::Arguments;
 use roxmltree::{Document, Node};
+use std::collections::BTreeMap;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, VmConfiguration};
 
 pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
@@ -73,13 +74,14 @@ fn read_arguments(domain: Node<'_, '_>, found: &mut VmConfiguration) {
 
 /// Reads disks, network cards, tablets and shared directories.
 fn read_devices<'a>(domain: Node<'a, 'a>, devices: Node<'a, 'a>, found: &mut VmConfiguration) {
+    let groups = throttle_groups(domain);
     for device in devices.children().filter(Node::is_element) {
         match device.tag_name().name() {
             "disk" => {
                 let disk = Disk(device);
                 let configured = configured_disk(&disk, devices);
                 found.disks.extend(
-                    configured.map(|configured| with_group_limits(configured, &disk, domain)),
+                    configured.map(|configured| with_group_limits(configured, &disk, &groups)),
                 );
             }
             "interface" => found.nics.push(nic(device)),
@@ -290,18 +292,15 @@ fn format(disk: &Disk<'_>, given: Option<String>) -> String {
 fn with_group_limits(
     mut configured: ConfiguredDisk,
     disk: &Disk<'_>,
-    domain: Node<'_, '_>,
+    known: &BTreeMap<String, Limits>,
 ) -> ConfiguredDisk {
     let mut groups: Vec<&str> = disk.throttle_groups().collect();
-    if let Some(name) = groups.pop() {
-        let limits = group_limits(domain, name);
-        let limits = limits.into_iter().filter(|(_, value)| value != "0");
-        configured.limits.extend(limits);
-    }
+    let limits = groups.pop().and_then(|name| known.get(name));
     let others = groups
         .into_iter()
         .map(|name| ("group".to_owned(), name.to_owned()));
-    configured.limits.extend(others);
+    let limits = limits.into_iter().flatten().cloned();
+    configured.limits.extend(limits.chain(others));
     configured
 }
 

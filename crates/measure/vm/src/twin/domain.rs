@@ -1,8 +1,8 @@
 //! The twin of what a domain's XML describes.
 
 use super::domain_xml::{
-    DEFAULT_CONTROLLER, Disk, ballooned_bytes, child, domain, foreign_architecture, group_limits,
-    is_kvm, memory_bytes, text_of, vcpus,
+    DEFAULT_CONTROLLER, Disk, ballooned_bytes, child, domain, foreign_architecture, is_kvm,
+    memory_bytes, text_of, throttle_groups, vcpus,
 };
 use super::{BACKING, FIRMWARE, TOPOLOGY, Twin, TwinDisk, TwinError, choose};
 use roxmltree::{Document, Node};
@@ -266,9 +266,9 @@ fn read_disk(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
 /// Reads the limits of the disk and of the throttle group that its requests pass first.
 fn read_limits(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
     let mut groups: Vec<&str> = disk.throttle_groups().collect();
-    let group = groups.pop().zip(devices.parent());
-    let of_group = group.map_or(Vec::new(), |(name, domain)| group_limits(domain, name));
-    let of_group = of_group.into_iter().filter(|(_, value)| value != "0");
+    let of_group = groups.pop().zip(devices.parent());
+    let of_group = of_group.and_then(|(name, domain)| throttle_groups(domain).remove(name));
+    let of_group = of_group.into_iter().flatten();
     for (limit, value) in disk.limits().chain(of_group) {
         twin.disk.set(&format!("throttling.{limit}"), value);
     }

@@ -2,6 +2,7 @@
 
 use super::TwinError;
 use roxmltree::{Document, Node};
+use std::collections::BTreeMap;
 
 /// The model of a SCSI controller that libvirt chooses on x86 where the XML names none.
 pub(crate) const DEFAULT_CONTROLLER: &str = "lsilogic";
@@ -196,13 +197,18 @@ impl<'a> Disk<'a> {
     }
 }
 
-/// The limits of a throttle group of the domain, by QEMU's names.
-pub(crate) fn group_limits(domain: Node<'_, '_>, name: &str) -> Vec<(String, String)> {
-    let is_named =
-        |group: &Node<'_, '_>| child(*group, "group_name").map(text_of).as_deref() == Some(name);
+/// Limits by QEMU's names.
+pub(crate) type Limits = Vec<(String, String)>;
+
+/// The limits of the domain's throttle groups, by the groups' names.
+pub(crate) fn throttle_groups(domain: Node<'_, '_>) -> BTreeMap<String, Limits> {
     let groups = child(domain, "throttlegroups");
-    let group = groups.and_then(|groups| groups.children().find(is_named));
-    limits_in(group).collect()
+    let groups = groups.iter().flat_map(Node::children);
+    let named = groups.filter_map(|group| {
+        let limits = limits_in(Some(group)).filter(|(_, value)| value != "0");
+        Some((text_of(child(group, "group_name")?), limits.collect()))
+    });
+    named.collect()
 }
 
 /// The limits that an element has, by QEMU's names.

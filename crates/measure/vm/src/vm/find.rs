@@ -246,7 +246,7 @@ fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
 /// The VM that listens on a socket.
 fn by_socket(path: &str) -> Result<i32, FindError> {
     let error = |why: &str| FindError::NoSocket {
-        socket: path.to_owned(),
+        socket: without_secrets(path).into_owned(),
         why: why.to_owned(),
     };
     let data = Path::new(path)

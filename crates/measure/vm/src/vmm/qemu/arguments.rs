@@ -1,6 +1,7 @@
 //! A QEMU's command line, read.
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::words_without_secrets;
@@ -168,11 +169,9 @@ impl Arguments {
         let initial = given
             .and_then(|memory| size(memory.first("size")?, 1 << 20))
             .unwrap_or(DEFAULT_MEMORY);
+        let objects = self.by_id("object");
         let plugged = |device: Properties| match device.first("driver")? {
-            "pc-dimm" => {
-                let memory = self.with("object", "id", device.get("memdev")?)?;
-                size(memory.get("size")?, 1)
-            }
+            "pc-dimm" => size(objects.get(device.get("memdev")?)?.get("size")?, 1),
             driver if driver.starts_with("virtio-mem") => size(device.get("requested-size")?, 1),
             _ => None,
         };
@@ -230,6 +229,18 @@ impl Arguments {
             .properties("chardev")
             .filter(|chardev| chardev.get("id") == Some(id));
         all.find_map(|chardev| chardev.get("path").map(PathBuf::from))
+    }
+
+    /// The properties of each `option` by their IDs; of several with one ID the first.
+    pub fn by_id(&self, option: &str) -> BTreeMap<String, Properties> {
+        let mut all = BTreeMap::new();
+        for properties in self.properties(option) {
+            let id = properties.get("id").map(str::to_owned);
+            if let Some(id) = id {
+                all.entry(id).or_insert(properties);
+            }
+        }
+        all
     }
 
     /// The properties of the first `option` that has one of this value.
