@@ -1,6 +1,6 @@
 //! Secrets in addresses: userinfo, and values in a query that sign or allow.
 
-use super::Found;
+use super::found::Found;
 use super::names::{is_harmless, is_material, is_secret_of_query, is_variable};
 
 /// A longer authority is not read.

@@ -1,6 +1,6 @@
 //! Secrets that are known by their form alone: private keys, hashes of passwords, tokens of services, lists of `chpasswd`.
 
-use super::Found;
+use super::found::Found;
 use super::names::is_material;
 
 /// Begins of tokens, with the number of bytes that they have at least.

@@ -1,6 +1,6 @@
 //! Secrets in XML: `<password>…</password>`, `<qemu:env name='TOKEN' value='…'/>`, values that a domain hands to its firmware.
 
-use super::Found;
+use super::found::Found;
 use super::names::{is_harmless, is_secret};
 use std::ops::Range;
 

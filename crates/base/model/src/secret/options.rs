@@ -1,6 +1,6 @@
 //! Secrets that are the word behind an option: `--token …`, `curl -u …`.
 
-use super::Found;
+use super::found::Found;
 use super::names::{is_harmless, is_secret, is_variable};
 use std::ops::Range;
 

@@ -32,7 +32,7 @@ pub fn read_text(reader: impl Read) -> Result<String> {
     Ok(without_secrets(&text).into_owned())
 }
 
-/// Decodes UTF-16; `None` where it is none.
+/// Decodes UTF-16; `None` for other bytes.
 fn utf16(bytes: &[u8], unit: impl Fn([u8; 2]) -> u16) -> Option<String> {
     let units: Vec<u16> = bytes
         .chunks_exact(2)
