@@ -3,8 +3,8 @@
 use crate::{Evidence, Register};
 use std::path::Path;
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, Counter, DiskSettings, ExitReport, ExitReportRow, GuestSettings,
-    NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
+    Accelerator, CLOCK_SOURCE_FILE, Counter, DiskSettings, ExitReport, ExitReportRow,
+    GuestSettings, NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
 };
 
 const BALLOON: &Counter = Counter::named("balloon");

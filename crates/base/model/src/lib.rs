@@ -14,6 +14,7 @@ mod net_backend;
 pub mod number;
 mod plan;
 pub mod samples;
+mod secret;
 mod setting;
 mod share;
 mod shell;
@@ -55,6 +56,7 @@ pub use plan::{
     TIMED_OUT, Variant, VmIdentity, VmStudy, WithCommand,
 };
 pub use samples::AddressSpace;
+pub use secret::{SECRET_REMOVED, without_secrets, words_without_secrets};
 pub use setting::{
     FileValues, Libvirt, NO_FIGURE, Remedy, Restored, ScsiDevice, SetBy, Setting, SettingPart,
     SettingPlace, SpecialValue, Unset,

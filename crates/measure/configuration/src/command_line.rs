@@ -1,23 +1,15 @@
 //! The configuration that a QEMU command line has.
 
-use super::{ConfigurationError, is_windows_name};
+use super::{ConfigurationError, card_model, is_windows_name};
 use crate::twin::command_line::{Line, file_name, foreign_architecture};
 use crate::twin::drives::{bus_of, cache_mode, limits, writes_back};
+use std::collections::BTreeSet;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, VmConfiguration};
 use vmtax_vmm::qemu::arguments::{Arguments, Properties, is_on};
 use vmtax_vmm::qemu::block_graph::{BlockGraph, GuestDisk, Storage};
 
-/// Cards of `-device`, by the begin of their drivers' names, with the models that people know.
-const CARDS: [(&str, &str); 8] = [
-    ("virtio-net", "virtio"),
-    ("e1000e", "e1000e"),
-    ("e1000", "e1000"),
-    ("rtl8139", "rtl8139"),
-    ("vmxnet3", "vmxnet3"),
-    ("ne2k", "ne2k"),
-    ("pcnet", "pcnet"),
-    ("i825", "i82559"),
-];
+/// Devices of disks on a USB controller.
+const USB_DISKS: [&str; 3] = ["usb-storage", "usb-bot", "usb-uas"];
 /// Options that make QEMU log or count each of the guest's instructions or blocks.
 const DEBUGGING: [&str; 5] = ["icount", "d", "singlestep", "plugin", "trace"];
 
@@ -43,10 +35,10 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
     read_cpu(&arguments, &mut found);
     read_guest(&arguments, &mut found);
     let graph = BlockGraph::of(&arguments);
-    found.disks = graph
-        .disks()
-        .iter()
+    let disks = graph.disks().iter();
+    found.disks = disks
         .filter_map(|disk| configured_disk(&graph, disk))
+        .chain(vhost_user_disks(&arguments))
         .collect();
     found.nics = nics(&arguments, found.machine_type.as_deref().unwrap_or("pc"));
     Ok(found)
@@ -88,21 +80,22 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
             found.debugging.push("one-insn-per-tb".to_owned());
         }
     }
+    found.debugging.extend(debugging(arguments));
+    let devices = arguments.properties("device");
+    let plugged: BTreeSet<String> = devices
+        .filter_map(|device| device.get("memdev").map(str::to_owned))
+        .collect();
     for (option, value) in arguments.options() {
         match option {
             "no-hpet" => found.hpet = Some(false),
-            // A file alone switches no event on.
-            "trace"
-                if value
-                    .split(',')
-                    .all(|part| part.is_empty() || part.starts_with("file=")) => {}
-            _ if DEBUGGING.contains(&option) => found.debugging.push(format!("-{option}")),
             "mem-path" => found.has_huge_pages |= value.contains("huge"),
             "object" => {
                 let object = Properties::parse(value);
                 let path = object.get("mem-path").unwrap_or_default();
                 let is_huge = object.get("hugetlb").and_then(is_on) == Some(true);
-                found.has_huge_pages |= is_huge || path.contains("huge");
+                // Memory that is plugged in says nothing of the rest.
+                let id = object.get("id").unwrap_or_default();
+                found.has_huge_pages |= (is_huge || path.contains("huge")) && !plugged.contains(id);
             }
             _ => {}
         }
@@ -111,6 +104,22 @@ fn read_machine(arguments: &Arguments, found: &mut VmConfiguration) {
         .properties("smp")
         .last()
         .and_then(|smp| smp.get("sockets")?.parse().ok());
+}
+
+/// Options that make QEMU log or count what the guest executes.
+pub(super) fn debugging(arguments: &Arguments) -> Vec<String> {
+    let is_debugging = |(option, value): &(&str, &str)| match *option {
+        // A file alone switches no event on.
+        "trace" => value
+            .split(',')
+            .any(|part| !part.is_empty() && !part.starts_with("file=")),
+        option => DEBUGGING.contains(&option),
+    };
+    arguments
+        .options()
+        .filter(is_debugging)
+        .map(|(option, _)| format!("-{option}"))
+        .collect()
 }
 
 /// Reads where interrupt controllers are emulated, as the machine or the accelerator says.
@@ -160,17 +169,20 @@ fn read_guest(arguments: &Arguments, found: &mut VmConfiguration) {
         found.windows = Some("it has Hyper-V enlightenments".to_owned());
     }
     let mut add_share = |tag: &str, backend: &Properties| {
-        let model = backend.get("security_model").unwrap_or_default();
+        let model = match backend.get("security_model").unwrap_or_default() {
+            "mapped" => "mapped-xattr",
+            other => other,
+        };
         found.shares_9p.push((tag.to_owned(), model.to_owned()));
     };
+    let backends = arguments.by_id("fsdev");
     for device in arguments.properties("device") {
         let driver = device.first("driver").unwrap_or_default();
         found.has_usb_tablet |= driver == "usb-tablet";
         let tag = device.get("mount_tag");
         if let Some(tag) = tag.filter(|_| driver.starts_with("virtio-9p")) {
-            let mut backends = arguments.properties("fsdev");
-            let backend = backends.find(|one| one.get("id") == device.get("fsdev"));
-            add_share(tag, &backend.unwrap_or_default());
+            let backend = device.get("fsdev").and_then(|id| backends.get(id));
+            add_share(tag, backend.unwrap_or(&Properties::default()));
         }
     }
     for share in arguments.properties("virtfs") {
@@ -185,7 +197,14 @@ fn read_guest(arguments: &Arguments, found: &mut VmConfiguration) {
 fn configured_disk(graph: &BlockGraph, disk: &GuestDisk) -> Option<ConfiguredDisk> {
     let chain = graph.of_disk(disk).filter(|chain| !chain.is_read_only())?;
     let [device, controller] = graph.devices_of(disk);
-    let mut bus = bus_of(graph, disk).ok()?.to_owned();
+    let driver = device
+        .and_then(|device| device.get("driver"))
+        .unwrap_or_default();
+    let mut bus = match bus_of(graph, disk) {
+        Ok(bus) => bus.to_owned(),
+        Err(_) if USB_DISKS.contains(&driver) => "usb".to_owned(),
+        Err(_) => return None,
+    };
     let controllers = controller.and_then(|one| one.get("driver"));
     if let Some(other) =
         controllers.filter(|driver| !driver.starts_with("virtio-scsi") && bus == "virtio-scsi")
@@ -223,6 +242,28 @@ fn configured_disk(graph: &BlockGraph, disk: &GuestDisk) -> Option<ConfiguredDis
     })
 }
 
+/// The disks that another process serves, which has their settings.
+fn vhost_user_disks(arguments: &Arguments) -> impl Iterator<Item = ConfiguredDisk> {
+    arguments.properties("device").filter_map(|device| {
+        let driver = device.first("driver")?;
+        let name = device.get("id").unwrap_or(driver).to_owned();
+        driver
+            .starts_with("vhost-user-blk")
+            .then(|| served_elsewhere(name))
+    })
+}
+
+/// A disk that another process serves by vhost-user.
+pub(super) fn served_elsewhere(name: String) -> ConfiguredDisk {
+    let bus = "vhost-user-blk".to_owned();
+    ConfiguredDisk {
+        name,
+        network_storage: Some(bus.clone()),
+        bus,
+        ..ConfiguredDisk::default()
+    }
+}
+
 /// The network cards, with the one that a machine of this type has by itself.
 fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
     let own = match machine {
@@ -230,11 +271,7 @@ fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
         machine if machine.contains("q35") => "e1000e",
         _ => "e1000",
     };
-    let backend = |id: &str| {
-        arguments
-            .properties("netdev")
-            .find(|one| one.get("id") == Some(id))
-    };
+    let backends = arguments.by_id("netdev");
     let with_backend = |name: String, model: &str, backend: &Properties| ConfiguredNic {
         name,
         model: model.to_owned(),
@@ -244,20 +281,22 @@ fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
     };
     let devices = arguments.properties("device").filter_map(|device| {
         let driver = device.first("driver")?;
-        let (_, model) = CARDS.iter().find(|(begin, _)| driver.starts_with(begin))?;
+        let is_virtio = driver.starts_with("virtio");
+        let model =
+            card_model(driver).filter(|_| !is_virtio || driver.starts_with("virtio-net"))?;
         let id = device.get("netdev").unwrap_or_default();
         let name = device.get("id").unwrap_or(id).to_owned();
-        Some(with_backend(name, model, &backend(id).unwrap_or_default()))
+        Some(with_backend(
+            name,
+            &model,
+            backends.get(id).unwrap_or(&Properties::default()),
+        ))
     });
     let short = arguments.properties("nic").filter_map(|nic| {
-        let model = nic.get("model").unwrap_or(own);
-        let model = if model.starts_with("virtio") {
-            "virtio"
-        } else {
-            model
-        };
+        let given = nic.get("model").unwrap_or(own);
+        let model = card_model(given).unwrap_or_else(|| given.to_owned());
         let name = nic.get("id").unwrap_or("-nic").to_owned();
-        (nic.first("type")? != "none").then(|| with_backend(name, model, &nic))
+        (nic.first("type")? != "none").then(|| with_backend(name, &model, &nic))
     });
     let all: Vec<_> = devices.chain(short).collect();
     let options = || arguments.options().map(|(option, _)| option);
@@ -327,7 +366,7 @@ mod tests {
             .collect();
         assert_eq!(
             disks,
-            [("ide", "writethrough"), ("virtio-blk", "writeback")]
+            [("sata", "writethrough"), ("virtio-blk", "writeback")]
         );
         assert_eq!(
             found.disks[1].limits.values().next().map(String::as_str),
@@ -342,6 +381,40 @@ mod tests {
             nics,
             [("e1000", "tap", Some(false)), ("virtio", "user", None)]
         );
+    }
+
+    #[test]
+    fn devices_that_are_plugged_in_or_served_elsewhere_are_read() {
+        let line = "qemu-system-x86_64 -machine q35,accel=hvf -m 1G -smp 1,maxcpus=4 -device host-x86_64-cpu,id=c1 \
+            -object memory-backend-ram,id=d,size=2G -device pc-dimm,memdev=d,id=dimm0 \
+            -object memory-backend-file,id=e,size=1073741824,mem-path=/dev/hugepages/x -device pc-dimm,memdev=e,id=dimm1 \
+            -drive file=/u.img,if=none,id=u,format=raw -device usb-storage,drive=u,id=stick \
+            -drive file=/s.img,if=none,id=s,format=raw -device ide-hd,drive=s,bus=ide.1,id=sata1 \
+            -chardev socket,id=v,path=/run/v -device vhost-user-blk-pci,chardev=v,id=vu \
+            -fsdev local,id=f,path=/f,security_model=mapped -device virtio-9p-pci,fsdev=f,mount_tag=t \
+            -netdev user,id=n -device usb-net,netdev=n,id=nic";
+        let found = read(&Line::find(line).unwrap().unwrap()).unwrap();
+        assert_eq!((found.cpus, found.memory, found.is_kvm), (2, 4 << 30, None));
+        assert!(!found.has_huge_pages, "a DIMM alone has them");
+        let disks: Vec<_> = found
+            .disks
+            .iter()
+            .map(|disk| (disk.name.as_str(), disk.bus.as_str()))
+            .collect();
+        assert_eq!(
+            disks,
+            [
+                ("stick", "usb"),
+                ("sata1", "sata"),
+                ("vu", "vhost-user-blk")
+            ]
+        );
+        assert_eq!(found.disks[2].cache, "", "it is that of another process");
+        assert_eq!(
+            found.shares_9p,
+            [("t".to_owned(), "mapped-xattr".to_owned())]
+        );
+        assert_eq!(found.nics[0].model, "usb-net");
     }
 
     #[test]

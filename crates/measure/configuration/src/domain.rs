@@ -1,12 +1,16 @@
 //! The configuration of a domain's XML. Format: libvirt's `formatdomain.html`.
 
-use super::{ConfigurationError, is_windows_name};
+use super::command_line::{debugging, served_elsewhere};
+use super::{ConfigurationError, card_model, is_windows_name};
 use crate::twin::TwinError;
 use crate::twin::domain_xml::{
-    DEFAULT_CONTROLLER, Disk, child, domain, foreign_architecture, memory_bytes, text_of, vcpus,
+    DEFAULT_CONTROLLER, Disk, Limits, child, domain, foreign_architecture, is_kvm, max_vcpus,
+    memory_bytes, text_of, throttle_groups, vcpus,
 };
 use roxmltree::{Document, Node};
+use std::collections::BTreeMap;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, VmConfiguration};
+use vmtax_vmm::qemu::arguments::Arguments;
 
 pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
     let document = Document::parse(xml).map_err(|e| TwinError::Xml(e.to_string()))?;
@@ -15,11 +19,11 @@ pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
     let mut found = VmConfiguration {
         source: format!("libvirt domain {name}"),
         manager: Some(Manager::Libvirt),
-        is_kvm: domain.attribute("type").map(|kind| kind == "kvm"),
+        is_kvm: is_kvm(domain),
         cpus: vcpus(domain),
+        sockets: sockets(domain),
         memory: memory_bytes(domain),
-        has_huge_pages: child(domain, "memoryBacking")
-            .is_some_and(|backing| child(backing, "hugepages").is_some()),
+        has_huge_pages: has_huge_pages(domain),
         ..VmConfiguration::default()
     };
     if let Some(other) = foreign_architecture(domain) {
@@ -31,16 +35,55 @@ pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
     read_timers(domain, &mut found);
     read_limits(domain, &mut found);
     if let Some(devices) = child(domain, "devices") {
-        read_devices(devices, &mut found);
+        read_devices(domain, devices, &mut found);
     }
+    read_arguments(domain, &mut found);
     Ok(found)
 }
 
+/// Returns true if the memory is of pages that are larger than the usual ones of 4 KiB.
+fn has_huge_pages(domain: Node<'_, '_>) -> bool {
+    let backing = child(domain, "memoryBacking");
+    let Some(pages) = backing.and_then(|backing| child(backing, "hugepages")) else {
+        return false;
+    };
+    let mut sizes = pages
+        .children()
+        .filter(|page| page.tag_name().name() == "page");
+    let is_usual = |page: Node<'_, '_>| {
+        page.attribute("size") == Some("4")
+            && matches!(page.attribute("unit"), None | Some("KiB" | "k"))
+    };
+    sizes.clone().next().is_none() || sizes.any(|page| !is_usual(page))
+}
+
+/// Reads the arguments that the domain hands to QEMU itself: `<qemu:commandline>`.
+fn read_arguments(domain: Node<'_, '_>, found: &mut VmConfiguration) {
+    let Some(line) = child(domain, "commandline") else {
+        return;
+    };
+    let values = line
+        .children()
+        .filter_map(|argument| argument.attribute("value"));
+    // The program comes first.
+    let words = std::iter::once("qemu").chain(values).map(str::to_owned);
+    found
+        .debugging
+        .extend(debugging(&Arguments::from_iter(words)));
+}
+
 /// Reads disks, network cards, tablets and shared directories.
-fn read_devices<'a>(devices: Node<'a, 'a>, found: &mut VmConfiguration) {
+fn read_devices<'a>(domain: Node<'a, 'a>, devices: Node<'a, 'a>, found: &mut VmConfiguration) {
+    let groups = throttle_groups(domain);
     for device in devices.children().filter(Node::is_element) {
         match device.tag_name().name() {
-            "disk" => found.disks.extend(configured_disk(&Disk(device), devices)),
+            "disk" => {
+                let disk = Disk(device);
+                let configured = configured_disk(&disk, devices);
+                found.disks.extend(
+                    configured.map(|configured| with_group_limits(configured, &disk, &groups)),
+                );
+            }
             "interface" => found.nics.push(nic(device)),
             "input" => {
                 found.has_usb_tablet |= device.attribute("type") == Some("tablet")
@@ -96,8 +139,14 @@ fn read_cpu(domain: Node<'_, '_>, found: &mut VmConfiguration) {
         let name = feature.attribute("name").unwrap_or_default();
         found.cpu_features.insert(name.replace('_', "-"), is_on);
     }
-    let topology = child(cpu, "topology");
-    found.sockets = topology.and_then(|topology| topology.attribute("sockets")?.parse().ok());
+}
+
+/// The CPU sockets of a domain: each vCPU is one where the XML has no topology.
+fn sockets(domain: Node<'_, '_>) -> Option<u32> {
+    match child(domain, "cpu").and_then(|cpu| child(cpu, "topology")) {
+        Some(topology) => topology.attribute("sockets")?.parse().ok(),
+        None => Some(max_vcpus(domain)),
+    }
 }
 
 /// Reads enlightenments, and where interrupt controllers are emulated.
@@ -120,6 +169,12 @@ fn read_features(domain: Node<'_, '_>, found: &mut VmConfiguration) {
     let hidden = of("kvm").and_then(|kvm| child(kvm, "hidden"));
     if hidden.and_then(|hidden| hidden.attribute("state")) == Some("on") {
         found.cpu_features.insert("kvm".to_owned(), false);
+    }
+    let eoi = of("apic").and_then(|apic| apic.attribute("eoi"));
+    if let Some(eoi) = eoi {
+        found
+            .cpu_features
+            .insert("kvm-pv-eoi".to_owned(), eoi == "on");
     }
     let irqchip = of("ioapic").and_then(|ioapic| ioapic.attribute("driver"));
     found.irqchip = irqchip.map(|driver| if driver == "qemu" { "split" } else { "on" }.to_owned());
@@ -163,8 +218,14 @@ fn read_limits(domain: Node<'_, '_>, found: &mut VmConfiguration) {
 /// A disk; `None` for a medium that is only read.
 fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<ConfiguredDisk> {
     let kind = disk.0.attribute("device").unwrap_or("disk");
-    if kind != "disk" || child(disk.0, "readonly").is_some() {
+    // A LUN on virtio-blk is a disk that also passes SCSI commands on.
+    let is_disk = kind == "disk" || kind == "lun" && disk.bus() == "virtio";
+    if !is_disk || child(disk.0, "readonly").is_some() {
         return None;
+    }
+    let source = disk.0.attribute("type").unwrap_or("file");
+    if source == "vhostuser" {
+        return Some(served_elsewhere(disk.name()));
     }
     let controller = disk.controller(devices);
     let model = controller.map(|one| {
@@ -175,6 +236,8 @@ fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<Configu
     let bus = match (disk.bus(), model) {
         ("virtio", _) => "virtio-blk",
         ("scsi", Some(model)) if !model.starts_with("virtio") => model,
+        // libvirt adds a controller that the XML does not have.
+        ("scsi", None) => DEFAULT_CONTROLLER,
         ("scsi", _) => "virtio-scsi",
         (other, _) => other,
     };
@@ -191,9 +254,13 @@ fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<Configu
     Some(ConfiguredDisk {
         name: disk.name(),
         bus: bus.to_owned(),
-        network_storage: disk.protocol().map(str::to_owned),
-        format: Some(plain("type").unwrap_or_else(|| "raw".to_owned())),
-        cache: plain("cache").unwrap_or_else(|| "writeback".to_owned()),
+        network_storage: match source {
+            "nvme" => Some("nvme".to_owned()),
+            "vhostvdpa" => Some("virtio-blk-vhost-vdpa".to_owned()),
+            _ => disk.protocol().map(str::to_owned),
+        },
+        format: Some(format(disk, plain("type"))),
+        cache: disk.cache().to_owned(),
         aio: plain("io"),
         has_iothread: has_iothread(driver)
             || has_iothread(controller.and_then(|controller| child(controller, "driver"))),
@@ -202,16 +269,52 @@ fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<Configu
     })
 }
 
+/// The format of a disk's image, raw where the XML has none; LUKS where it is that within raw.
+fn format(disk: &Disk<'_>, given: Option<String>) -> String {
+    let source = child(disk.0, "source");
+    let encryption = [Some(disk.0), source]
+        .into_iter()
+        .flatten()
+        .find_map(|node| child(node, "encryption"));
+    let format = given.unwrap_or_else(|| "raw".to_owned());
+    // Ceph's own library decrypts it, then, and QEMU has raw data.
+    let engine = encryption.and_then(|encryption| encryption.attribute("engine"));
+    let is_librbds = engine == Some("librbd");
+    match encryption.and_then(|encryption| encryption.attribute("format")) {
+        Some(luks) if luks.starts_with("luks") && format == "raw" && !is_librbds => {
+            "luks".to_owned()
+        }
+        _ => format,
+    }
+}
+
+/// A disk with the limits of its throttle groups: those of the one that is next to the guest, and the names of the others.
+fn with_group_limits(
+    mut configured: ConfiguredDisk,
+    disk: &Disk<'_>,
+    known: &BTreeMap<String, Limits>,
+) -> ConfiguredDisk {
+    let mut groups: Vec<&str> = disk.throttle_groups().collect();
+    let limits = groups.pop().and_then(|name| known.get(name));
+    let others = groups
+        .into_iter()
+        .map(|name| ("group".to_owned(), name.to_owned()));
+    let limits = limits.into_iter().flatten().cloned();
+    configured.limits.extend(limits.chain(others));
+    configured
+}
+
 /// A network card.
 fn nic(node: Node<'_, '_>) -> ConfiguredNic {
     let attribute =
         |element: &str, name: &str| child(node, element).and_then(|one| one.attribute(name));
     // A card that is passed through is the host's own.
-    let default = match node.attribute("type") {
+    let given = attribute("model", "type");
+    let model = match node.attribute("type") {
         Some("hostdev") => "",
-        _ => "rtl8139",
+        Some("vdpa" | "vhostuser") => given.unwrap_or("virtio"),
+        _ => given.unwrap_or("rtl8139"),
     };
-    let model = attribute("model", "type").unwrap_or(default);
     let backend = match attribute("backend", "type") {
         Some("passt") => "passt",
         _ => node.attribute("type").unwrap_or_default(),
@@ -231,12 +334,7 @@ fn nic(node: Node<'_, '_>) -> ConfiguredNic {
             .or(attribute("mac", "address"))
             .unwrap_or("unnamed")
             .to_owned(),
-        model: if model.starts_with("virtio") {
-            "virtio"
-        } else {
-            model
-        }
-        .to_owned(),
+        model: card_model(model).unwrap_or_else(|| model.to_owned()),
         backend: backend.to_owned(),
         // libvirt uses vhost-net where the host has it.
         has_vhost: (attribute("driver", "name") == Some("qemu")).then_some(false),
@@ -249,16 +347,73 @@ fn share_9p(node: Node<'_, '_>) -> Option<(String, String)> {
     let driver = child(node, "driver").and_then(|driver| driver.attribute("type"));
     let tag = child(node, "target")?.attribute("dir")?.to_owned();
     let model = match node.attribute("accessmode") {
+        _ if driver == Some("handle") => "",
         Some("mapped") => "mapped-xattr",
         Some("squash") => "none",
         _ => "passthrough",
     };
-    (driver != Some("virtiofs")).then(|| (tag, model.to_owned()))
+    matches!(driver, None | Some("path" | "handle")).then(|| (tag, model.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_libvirt_decides_itself_is_read() {
+        let xml = "<domain type='hvf' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><name>a</name>
+            <memory>1048576</memory><vcpu current='2'>6</vcpu>
+            <memoryBacking><hugepages><page size='4' unit='KiB'/></hugepages></memoryBacking>
+            <throttlegroups><throttlegroup><group_name>g</group_name><total_iops_sec>90</total_iops_sec><read_bytes_sec>0</read_bytes_sec>
+            </throttlegroup></throttlegroups><features><apic eoi='off'/></features><devices>
+            <disk type='file' device='disk'><driver type='raw'/><source file='/a'><encryption format='luks'/></source>
+            <target dev='sda' bus='scsi'/><throttlefilters><throttlefilter group='h'/><throttlefilter group='g'/></throttlefilters>
+            <shareable/></disk>
+            <disk type='vhostuser' device='disk'><source type='unix' path='/run/v'/><target dev='vda' bus='virtio'/></disk>
+            <disk type='nvme' device='disk'><driver type='raw'/><target dev='vdb' bus='virtio'/></disk>
+            <disk type='block' device='lun'><driver type='raw'/><source dev='/dev/sdx'/><target dev='vdc' bus='virtio'/></disk>
+            <interface type='vdpa'/><interface type='user'><model type='ViRtIo-transitional'/></interface>
+            <filesystem><driver type='mtp'/><source dir='/m'/><target dir='m'/></filesystem></devices>
+            <qemu:commandline><qemu:arg value='-icount'/><qemu:arg value='1'/></qemu:commandline></domain>";
+        let found = read(xml).unwrap();
+        assert_eq!(
+            (found.is_kvm, found.cpus, found.sockets),
+            (None, 2, Some(6))
+        );
+        assert!(!found.has_huge_pages && !found.cpu_features["kvm-pv-eoi"]);
+        assert_eq!(found.debugging, ["-icount"]);
+        let disk = &found.disks[0];
+        assert_eq!(
+            (
+                disk.bus.as_str(),
+                disk.format.as_deref(),
+                disk.cache.as_str()
+            ),
+            ("lsilogic", Some("luks"), "none")
+        );
+        let limits: Vec<_> = disk
+            .limits
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        assert_eq!(limits, ["group=h", "iops-total=90"]);
+        let storage = |at: usize| {
+            (
+                found.disks[at].bus.as_str(),
+                found.disks[at].network_storage.as_deref(),
+            )
+        };
+        assert_eq!(storage(1), ("vhost-user-blk", Some("vhost-user-blk")));
+        assert_eq!(
+            (storage(2), storage(3)),
+            (("virtio-blk", Some("nvme")), ("virtio-blk", None))
+        );
+        assert_eq!(
+            [&found.nics[0].model, &found.nics[1].model],
+            ["virtio", "virtio"]
+        );
+        assert_eq!(found.shares_9p, []);
+    }
 
     #[test]
     fn a_domain_is_read() {

@@ -8,7 +8,7 @@ mod source;
 mod twin;
 
 pub use source::{configuration, configuration_of};
-pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
+pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_text, read_twin, twin};
 
 /// Reasons why a text has no configuration of a VM.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,28 @@ pub enum ConfigurationError {
     /// It is of a VM of another architecture.
     #[error("the VM is of {0}: vmtax knows the costs of x86-64's devices and CPUs alone")]
     Architecture(String),
+}
+
+/// Cards by the begin of their drivers' names, with the models that people know.
+const CARDS: [(&str, &str); 11] = [
+    ("virtio", "virtio"),
+    ("e1000e", "e1000e"),
+    ("e1000", "e1000"),
+    ("rtl8139", "rtl8139"),
+    ("vmxnet3", "vmxnet3"),
+    ("ne2k", "ne2k"),
+    ("pcnet", "pcnet"),
+    ("i825", "i82559"),
+    ("igb", "igb"),
+    ("tulip", "tulip"),
+    ("usb-net", "usb-net"),
+];
+
+/// The model of a network card, by its name in any text; `None` for an unknown one.
+fn card_model(name: &str) -> Option<String> {
+    let name = name.to_ascii_lowercase();
+    let known = CARDS.iter().find(|(begin, _)| name.starts_with(begin));
+    known.map(|(_, model)| (*model).to_owned())
 }
 
 /// Returns true if an operating system's or a VM's name says that it is Windows.

@@ -1,5 +1,6 @@
 //! The configuration in a VM's file of Proxmox, as `qm config` prints it. Format: its manual page qm.conf(5).
 
+use super::command_line::debugging;
 use super::is_windows_name;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, VmConfiguration};
 use vmtax_vmm::qemu::arguments::{Arguments, Properties, is_on};
@@ -96,7 +97,7 @@ pub(super) fn read(text: &str) -> VmConfiguration {
         ..VmConfiguration::default()
     };
     read_cpu(get("cpu").unwrap_or_default(), &mut found);
-    found.debugging = get("args").map_or(Vec::new(), debugging);
+    found.debugging = get("args").map_or(Vec::new(), debugging_by);
     read_devices(text, &mut found);
     found
 }
@@ -108,15 +109,10 @@ fn has_tablet(given: Option<&str>, vga: Option<&str>) -> bool {
 }
 
 /// Options of QEMU's that make it log or count each of the guest's instructions.
-fn debugging(arguments: &str) -> Vec<String> {
+fn debugging_by(arguments: &str) -> Vec<String> {
     // The program comes first.
     let words = std::iter::once("kvm").chain(arguments.split_whitespace());
-    let arguments = Arguments::from_iter(words.map(str::to_owned));
-    arguments
-        .options()
-        .filter(|(option, _)| ["icount", "d"].contains(option))
-        .map(|(option, _)| format!("-{option}"))
-        .collect()
+    debugging(&Arguments::from_iter(words.map(str::to_owned)))
 }
 
 /// Reads the CPU's model and flags.

@@ -2,8 +2,8 @@
 
 use super::{ConfigurationError, command_line, domain, proxmox};
 use crate::twin::command_line::{Line, is_program, last_start};
-use vmtax_vmm::qemu::arguments::Arguments;
 use vmtax_model::VmConfiguration;
+use vmtax_vmm::qemu::arguments::Arguments;
 
 /// Reads a QEMU command line, also in a shell's script, `qm showcmd`'s output or libvirt's log, a domain of libvirt, or a
 /// VM's file of Proxmox; `None` for any other text.
@@ -58,6 +58,53 @@ mod tests {
         ] {
             assert!(!matches!(configuration(text), Ok(Some(_))), "{text}");
         }
+    }
+
+    #[test]
+    fn thousands_of_devices_are_read_in_bounded_time() {
+        let line = |device: &dyn Fn(usize) -> String| {
+            let devices: Vec<String> = (0..3000).map(device).collect();
+            format!("qemu-kvm -m 1G {}", devices.join(" "))
+        };
+        let started = std::time::Instant::now();
+        let read = |text: &str| configuration(text).unwrap().unwrap();
+        let dimms = line(&|n| {
+            format!("-object memory-backend-ram,id=m{n},size=1M -device pc-dimm,memdev=m{n}")
+        });
+        assert_eq!(read(&dimms).memory >> 20, 1024 + 3000);
+        let nics =
+            line(&|n| format!("-netdev tap,id=n{n} -device virtio-net-pci,netdev=n{n},id=v{n}"));
+        assert_eq!(read(&nics).nics.len(), 3000);
+        let shares = line(&|n| {
+            format!("-fsdev local,id=f{n} -device virtio-9p-pci,fsdev=f{n},mount_tag=t{n}")
+        });
+        assert_eq!(read(&shares).shares_9p.len(), 3000);
+        let disks = line(&|n| {
+            format!("-drive file=/d{n},if=none,id=d{n} -device virtio-blk-pci,drive=d{n}")
+        });
+        assert_eq!(read(&disks).disks.len(), 3000);
+        let group = |n: usize| {
+            format!(
+                "<throttlegroup><group_name>g{n}</group_name><total_iops_sec>5</total_iops_sec></throttlegroup>"
+            )
+        };
+        let disk = |n: usize| {
+            format!(
+                "<disk type='file'><target dev='vd{n}'/><throttlefilters><throttlefilter group='g{n}'/></throttlefilters></disk>"
+            )
+        };
+        let [groups, disks] = [
+            (0..3000).map(group).collect::<String>(),
+            (0..3000).map(disk).collect(),
+        ];
+        let xml = format!(
+            "<domain><throttlegroups>{groups}</throttlegroups><devices>{disks}</devices></domain>"
+        );
+        assert_eq!(read(&xml).disks[2999].limits["iops-total"], "5");
+        let loops = "qemu-kvm -blockdev driver=raw,node-name=a,file=b -blockdev driver=raw,node-name=b,file=a -device virtio-blk-pci,drive=a";
+        assert_eq!(read(loops).disks.len(), 1);
+        assert!(configuration(&format!("qemu-kvm 'a{}", " b".repeat(50_000))).is_err());
+        assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
     }
 
     proptest! {

@@ -46,6 +46,7 @@ mod refused;
 mod rights;
 mod run;
 mod scale;
+mod secrets;
 mod share;
 mod share_faults;
 mod slurm;

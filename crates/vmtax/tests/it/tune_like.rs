@@ -307,10 +307,14 @@ fn a_secret_of_the_xml_is_in_no_file_of_the_recording() {
         .succeeds()
         .stdout;
     assert!(
-        text.contains("<graphics type='vnc' port='-1'/>") && !text.contains("s3cret"),
+        text.contains("<graphics type='vnc' port='-1' passwd='SECRET-REMOVED'/>")
+            && !text.contains("s3cret"),
         "{text}"
     );
-    assert!(text.contains("<cookie name='session'></cookie>"), "{text}");
+    assert!(
+        text.contains("<cookie name='session'>SECRET-REMOVED</cookie>"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -206,7 +206,10 @@ pub(super) const TABLE: &[Setting] = &[
     },
     device("max-discard-sectors", Unset::LeftOut),
     device("max-write-zeroes-sectors", Unset::LeftOut),
-    device("page-per-vq", Unset::LeftOut),
+    Setting {
+        libvirt: Libvirt::DriverOrController("page_per_vq"),
+        ..device("page-per-vq", Unset::LeftOut)
+    },
     device("seg-max-adjust", Unset::LeftOut),
     device("write-zeroes", Unset::LeftOut),
     disk("logical_block_size"),

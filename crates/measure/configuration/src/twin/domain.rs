@@ -1,7 +1,8 @@
 //! The twin of what a domain's XML describes.
 
 use super::domain_xml::{
-    DEFAULT_CONTROLLER, Disk, child, domain, foreign_architecture, memory_bytes, text_of, vcpus,
+    DEFAULT_CONTROLLER, Disk, ballooned_bytes, child, domain, foreign_architecture, is_kvm,
+    memory_bytes, text_of, throttle_groups, vcpus,
 };
 use super::{BACKING, FIRMWARE, TOPOLOGY, Twin, TwinDisk, TwinError, choose};
 use roxmltree::{Document, Node};
@@ -17,7 +18,7 @@ pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
         source: format!("libvirt domain {name}"),
         domain_xml: Some(xml.to_owned()),
         domain_name: Some(name),
-        is_kvm: domain.attribute("type").map(|kind| kind == "kvm"),
+        is_kvm: is_kvm(domain),
         memory_mib: (memory_bytes(domain) >> 20).max(1),
         cpus: vcpus(domain),
         ..Twin::default()
@@ -52,6 +53,13 @@ fn name_other_elements(domain: Node<'_, '_>, twin: &mut Twin) {
         if child(domain, name).is_some() {
             twin.lacks(format!("<{name}>"));
         }
+    }
+    if let Some(bytes) = ballooned_bytes(domain) {
+        twin.lacks(format!(
+            "memory balloon: it leaves the VM {} of its {} MiB",
+            bytes >> 20,
+            twin.memory_mib
+        ));
     }
     for timer in child(domain, "clock").iter().flat_map(Node::children) {
         let name = timer.attribute("name").unwrap_or_default();
@@ -192,9 +200,11 @@ pub(super) fn disks<'a>(devices: Node<'a, 'a>) -> (Vec<Disk<'a>>, Vec<String>) {
 fn fault(disk: &Disk<'_>) -> Option<String> {
     let kind = disk.0.attribute("device").unwrap_or("disk");
     let source = disk.0.attribute("type").unwrap_or("file");
-    if kind == "lun" {
+    // A LUN on virtio-blk is a disk that also passes SCSI commands on.
+    let is_disk = kind == "disk" || kind == "lun" && disk.bus() == "virtio";
+    if kind == "lun" && !is_disk {
         Some(": a SCSI LUN that is passed through".to_owned())
-    } else if kind != "disk" || child(disk.0, "readonly").is_some() {
+    } else if !is_disk || child(disk.0, "readonly").is_some() {
         Some(format!(" ({kind}): it is read-only or removable"))
     } else if !["file", "block", "volume"].contains(&source) {
         let protocol = disk.protocol();
@@ -217,7 +227,7 @@ fn read_disk(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
             .map(PathBuf::from),
         ..TwinDisk::default()
     };
-    twin.disk.set("cache", "writeback");
+    twin.disk.set("cache", disk.cache());
     twin.disk.set("aio", "threads");
     match disk.bus() {
         "scsi" => twin.disk.set("bus", "virtio-scsi"),
@@ -233,8 +243,10 @@ fn read_disk(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
     if child(disk.0, "backingStore").is_some_and(|backing| backing.has_children()) {
         twin.lacks(BACKING);
     }
-    for (limit, value) in disk.limits() {
-        twin.disk.set(&format!("throttling.{limit}"), value);
+    read_limits(disk, devices, twin);
+    let rate = child(disk.0, "target").and_then(|target| target.attribute("rotation_rate"));
+    if let Some(rate) = rate {
+        twin.disk.set("rotation_rate", rate);
     }
     if let Some(block) = child(disk.0, "blockio") {
         for name in ["logical_block_size", "physical_block_size"] {
@@ -243,11 +255,25 @@ fn read_disk(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
             }
         }
     }
-    for name in ["encryption", "mirror", "throttlefilters"] {
+    for name in ["encryption", "mirror"] {
         let has = |node: Node<'_, '_>| child(node, name).is_some();
         if has(disk.0) || source.is_some_and(has) {
             twin.lacks(format!("<{name}> of disk {}", disk.name()));
         }
+    }
+}
+
+/// Reads the limits of the disk and of the throttle group that its requests pass first.
+fn read_limits(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
+    let mut groups: Vec<&str> = disk.throttle_groups().collect();
+    let of_group = groups.pop().zip(devices.parent());
+    let of_group = of_group.and_then(|(name, domain)| throttle_groups(domain).remove(name));
+    let of_group = of_group.into_iter().flatten();
+    for (limit, value) in disk.limits().chain(of_group) {
+        twin.disk.set(&format!("throttling.{limit}"), value);
+    }
+    for name in groups {
+        twin.lacks(format!("limits of throttle group {name}"));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::TwinError;
 use roxmltree::{Document, Node};
+use std::collections::BTreeMap;
 
 /// The model of a SCSI controller that libvirt chooses on x86 where the XML names none.
 pub(crate) const DEFAULT_CONTROLLER: &str = "lsilogic";
@@ -28,37 +29,63 @@ pub(crate) fn text_of(node: Node<'_, '_>) -> String {
     node.text().unwrap_or_default().trim().to_owned()
 }
 
-/// A domain without its secrets, since what a recording keeps may be passed on: the passwords that `virsh dumpxml --security-info`
-/// prints, the values of the cookies that `virsh dumpxml` prints of a disk behind HTTP.
-pub(crate) fn without_secrets(xml: &str) -> String {
-    let Ok(document) = Document::parse(xml) else {
-        return xml.to_owned();
-    };
-    let mut all = Vec::new();
-    for node in document.descendants() {
-        let passwords = node
-            .attributes()
-            .filter(|one| one.name() == "passwd")
-            .map(|one| one.range());
-        all.extend(passwords.map(|range| xml[..range.start].trim_end().len()..range.end));
-        if node.tag_name().name() == "cookie" {
-            all.extend(node.children().map(|value| value.range()));
-        }
+/// Returns true if KVM runs a domain, false if TCG does; `None` for another hypervisor.
+pub(crate) fn is_kvm(domain: Node<'_, '_>) -> Option<bool> {
+    match domain.attribute("type")? {
+        "kvm" => Some(true),
+        "qemu" => Some(false),
+        _ => None,
     }
-    all.sort_by_key(|range| range.start);
-    let mut text = xml.to_owned();
-    all.into_iter()
-        .rev()
-        .for_each(|range| text.replace_range(range, ""));
-    text
 }
 
-/// The memory of a domain, bytes: `<memory unit='KiB'>`.
+/// The memory that a domain starts with, bytes: that of its NUMA cells where they have some, with its DIMMs and without its
+/// persistent memory. libvirt starts QEMU with whole MiB.
 pub(crate) fn memory_bytes(domain: Node<'_, '_>) -> u64 {
-    let Some(memory) = child(domain, "currentMemory").or_else(|| child(domain, "memory")) else {
-        return 0;
+    let bytes = |text: &str, unit: Option<&str>| {
+        let count = text.trim().parse::<u64>().unwrap_or(0);
+        count.saturating_mul(unit_bytes(unit))
     };
-    let unit: u64 = match memory.attribute("unit").unwrap_or("KiB") {
+    let size = |node: Node<'_, '_>| bytes(&text_of(node), node.attribute("unit"));
+    let in_whole_mib = |bytes: u64| bytes.div_ceil(1 << 20).saturating_mul(1 << 20);
+    let cells = child(domain, "cpu").and_then(|cpu| child(cpu, "numa"));
+    let cells = cells.iter().flat_map(Node::children);
+    let of_cells = cells
+        .filter_map(|cell| Some(bytes(cell.attribute("memory")?, cell.attribute("unit"))))
+        .map(in_whole_mib)
+        .fold(0, u64::saturating_add);
+    let mut plugged = 0u64;
+    let mut initial = child(domain, "memory").map_or(0, size);
+    let devices = child(domain, "devices");
+    let devices = devices.iter().flat_map(Node::children);
+    for device in devices.filter(|node| node.tag_name().name() == "memory") {
+        let target = child(device, "target");
+        let of_target = |name: &str| target.and_then(|one| child(one, name)).map_or(0, size);
+        initial = initial.saturating_sub(of_target("size"));
+        plugged = plugged.saturating_add(match device.attribute("model") {
+            // They have an alignment of their own.
+            Some("dimm") => of_target("size").div_ceil(2 << 20).saturating_mul(2 << 20),
+            Some("virtio-mem") => of_target("requested"),
+            _ => 0,
+        });
+    }
+    let initial = match of_cells {
+        0 => in_whole_mib(initial),
+        cells => cells,
+    };
+    initial.saturating_add(plugged)
+}
+
+/// The memory that the balloon leaves the guest, bytes, where that is less than it starts with.
+pub(crate) fn ballooned_bytes(domain: Node<'_, '_>) -> Option<u64> {
+    let current = child(domain, "currentMemory")?;
+    let count = text_of(current).parse::<u64>().ok()?;
+    let bytes = count.saturating_mul(unit_bytes(current.attribute("unit")));
+    (bytes.div_ceil(1 << 20) < memory_bytes(domain) >> 20).then_some(bytes)
+}
+
+/// The bytes of a unit of libvirt's; KiB also where it is not known.
+fn unit_bytes(unit: Option<&str>) -> u64 {
+    match unit.unwrap_or("KiB") {
         "b" | "bytes" => 1,
         "KB" => 1000,
         "MB" => 1_000_000,
@@ -67,26 +94,20 @@ pub(crate) fn memory_bytes(domain: Node<'_, '_>) -> u64 {
         "G" | "GiB" => 1 << 30,
         "TB" => 1_000_000_000_000,
         "T" | "TiB" => 1 << 40,
-        // KiB, also where the unit is not known.
         _ => 1 << 10,
-    };
-    text_of(memory)
-        .parse::<u64>()
-        .unwrap_or(0)
-        .saturating_mul(unit)
+    }
 }
 
 /// The number of a domain's vCPUs that are there from its start.
 pub(crate) fn vcpus(domain: Node<'_, '_>) -> u32 {
-    let vcpu = child(domain, "vcpu");
-    let count = vcpu.map(|vcpu| {
-        vcpu.attribute("current")
-            .map_or_else(|| text_of(vcpu), str::to_owned)
-    });
-    count
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(1)
-        .max(1)
+    let current = child(domain, "vcpu").and_then(|vcpu| vcpu.attribute("current")?.parse().ok());
+    current.unwrap_or_else(|| max_vcpus(domain)).max(1)
+}
+
+/// The number of vCPUs that a domain may have.
+pub(crate) fn max_vcpus(domain: Node<'_, '_>) -> u32 {
+    let vcpu = child(domain, "vcpu").and_then(|vcpu| text_of(vcpu).parse().ok());
+    vcpu.unwrap_or(1)
 }
 
 /// The architecture of a domain, where that is not x86.
@@ -129,13 +150,26 @@ impl<'a> Disk<'a> {
         child(self.0, "source")?.attribute("protocol")
     }
 
+    /// Returns the disk's mode of caching, by QEMU's name. libvirt has QEMU bypass the page cache where several VMs use the disk.
+    pub fn cache(&self) -> &'a str {
+        let given = self.driver().and_then(|driver| driver.attribute("cache"));
+        let is_shared = child(self.0, "shareable").is_some();
+        given
+            .filter(|cache| *cache != "default")
+            .unwrap_or(if is_shared { "none" } else { "writeback" })
+    }
+
     /// Returns the limits of the disk with their values, by QEMU's names.
     pub fn limits(&self) -> impl Iterator<Item = (String, String)> {
-        child(self.0, "iotune")
-            .into_iter()
-            .flat_map(|limits| limits.children())
-            .filter(Node::is_element)
-            .filter_map(|limit| Some((limit_of(limit.tag_name().name())?, text_of(limit))))
+        limits_in(child(self.0, "iotune"))
+    }
+
+    /// Returns the names of the throttle groups that the disk's requests pass, the last of which is the guest's next.
+    pub fn throttle_groups(&self) -> impl Iterator<Item = &'a str> {
+        let filters = child(self.0, "throttlefilters").into_iter();
+        filters
+            .flat_map(|filters| filters.children())
+            .filter_map(|filter| filter.attribute("group"))
     }
 
     /// The controller of a SCSI disk.
@@ -161,6 +195,28 @@ impl<'a> Disk<'a> {
         };
         self.controller(devices).filter(is_virtio)
     }
+}
+
+/// Limits by QEMU's names.
+pub(crate) type Limits = Vec<(String, String)>;
+
+/// The limits of the domain's throttle groups, by the groups' names.
+pub(crate) fn throttle_groups(domain: Node<'_, '_>) -> BTreeMap<String, Limits> {
+    let groups = child(domain, "throttlegroups");
+    let groups = groups.iter().flat_map(Node::children);
+    let named = groups.filter_map(|group| {
+        let limits = limits_in(Some(group)).filter(|(_, value)| value != "0");
+        Some((text_of(child(group, "group_name")?), limits.collect()))
+    });
+    named.collect()
+}
+
+/// The limits that an element has, by QEMU's names.
+fn limits_in<'a>(element: Option<Node<'a, 'a>>) -> impl Iterator<Item = (String, String)> {
+    let limits = element.into_iter().flat_map(|limits| limits.children());
+    limits
+        .filter(Node::is_element)
+        .filter_map(|limit| Some((limit_of(limit.tag_name().name())?, text_of(limit))))
 }
 
 /// QEMU's name of a limit of `<iotune>`: `total_bytes_sec_max` is `bps-total-max`.
@@ -190,25 +246,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_removed_and_nothing_else() {
-        let xml = "<domain>\n  <graphics type='vnc' passwd='s&gt;cret' port='1'/>\n  <graphics passwd=\"x\"/>\n</domain>";
-        let text = without_secrets(xml);
+    fn memory_is_what_the_domain_starts_with() {
+        let memory_of = |rest: &str| {
+            let xml =
+                format!("<domain type='kvm'><memory unit='KiB'>2096641</memory>{rest}</domain>");
+            let document = Document::parse(&xml).unwrap();
+            let domain = document.root_element();
+            (
+                memory_bytes(domain) >> 20,
+                ballooned_bytes(domain).map(|bytes| bytes >> 20),
+            )
+        };
+        assert_eq!(memory_of(""), (2048, None), "whole MiB");
         assert_eq!(
-            text,
-            "<domain>\n  <graphics type='vnc' port='1'/>\n  <graphics/>\n</domain>"
+            memory_of("<currentMemory>1048576</currentMemory>"),
+            (2048, Some(1024))
         );
         assert_eq!(
-            (without_secrets(&text), without_secrets("no xml")),
-            (text, "no xml".to_owned())
+            memory_of("<currentMemory>2096641</currentMemory>"),
+            (2048, None)
         );
-        let cookies = "<domain><source><cookies>\n<cookie name='a'>s&amp;x<!-- s --></cookie>\n<cookie name='b'><![CDATA[s]]></cookie>\n</cookies></source>\
-                       <graphics passwd='s'/></domain>";
-        let text = without_secrets(cookies);
-        let expected = "<domain><source><cookies>\n<cookie name='a'></cookie>\n<cookie name='b'></cookie>\n</cookies></source>\
-                        <graphics/></domain>";
+        let cells = "<cpu><numa><cell memory='3' unit='GiB'/><cell memory='1048576'/></numa></cpu>";
+        assert_eq!(memory_of(cells), (4096, None));
+        let device = |model: &str, sizes: &str| {
+            format!("<devices><memory model='{model}'><target>{sizes}</target></memory></devices>")
+        };
+        let dimm = device("dimm", "<size unit='MiB'>511</size>");
+        assert_eq!(memory_of(&dimm), (1537 + 512, None));
+        assert_eq!(memory_of(&format!("{cells}{dimm}")), (4096 + 512, None));
         assert_eq!(
-            (without_secrets(&text), text.as_str()),
-            (text.clone(), expected)
+            memory_of(&device("nvdimm", "<size unit='MiB'>1024</size>")),
+            (1024, None)
+        );
+        let virtio = device(
+            "virtio-mem",
+            "<size unit='MiB'>1024</size><requested unit='MiB'>256</requested>",
+        );
+        assert_eq!(memory_of(&virtio), (1024 + 256, None));
+        assert_eq!(
+            memory_of("<cpu><numa><cell memory='18446744073709551615' unit='TiB'/></numa></cpu>").0,
+            u64::MAX >> 20
         );
     }
 

@@ -65,13 +65,13 @@ pub(crate) fn bus_of(graph: &BlockGraph, found: &GuestDisk) -> Result<&'static s
     match (found.interface.as_deref(), driver.unwrap_or_default()) {
         (Some("virtio"), _) => Ok("virtio-blk"),
         (Some("scsi"), _) => Ok("virtio-scsi"),
-        (Some("ide"), _) => Ok("ide"),
+        (Some("ide"), _) => Ok(graph.own_bus()),
         (Some(other), _) => Err(format!("drive {name} ({other})")),
         (None, driver) if driver.starts_with("virtio-blk") => Ok("virtio-blk"),
         (None, "scsi-hd" | "scsi-disk") => Ok("virtio-scsi"),
         // The machine type's own controller has buses of this name.
         (None, "ide-hd" | "ide-drive") if bus.is_none_or(|bus| bus.starts_with("ide.")) => {
-            Ok("ide")
+            Ok(graph.own_bus())
         }
         (None, "ide-hd" | "ide-drive") => Ok("sata"),
         (None, "nvme" | "nvme-ns") => Ok("nvme"),

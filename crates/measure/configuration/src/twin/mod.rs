@@ -8,9 +8,11 @@ pub(crate) mod domain_xml;
 pub(crate) mod drives;
 mod image;
 mod source;
+mod text;
 
 pub use domain_edit::{DomainEdit, edit_domain};
 pub use source::{read_twin, twin};
+pub use text::read_text;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

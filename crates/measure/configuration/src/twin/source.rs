@@ -1,17 +1,13 @@
 //! Sources of a test guest that people give: a VM's name, a file, a command line.
 
 use super::command_line::{Line, last_start, words};
-use super::domain_xml::without_secrets;
+use super::text::read_text;
 use super::{Twin, TwinError, command_line, domain, edit_domain, image};
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Manager, VmSettings};
-use vmtax_vmm::qemu::arguments::path_of;
+use vmtax_model::{Manager, VmSettings, without_secrets};
+use vmtax_vmm::qemu::arguments::{Arguments, path_of};
 use vmtax_vmm::qemu::libvirt::{domain_xml as stored, domain_xml_of};
 use vmtax_vmm::{FindError, Monitor, Vm};
-
-/// A longer file is no domain.
-const MAX_XML: u64 = 4 << 20;
 
 /// The twin of what `like` is: a QEMU command line, a file with one or with a domain's XML, or a VM by what people call it; of its
 /// disk of that name, else of the first. Nothing of the original is changed.
@@ -19,6 +15,7 @@ const MAX_XML: u64 = 4 << 20;
 /// # Errors
 /// [`TwinError`] where there is no such VM, file or disk, or it is not of x86.
 pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
+    let shown = without_secrets(like);
     let mut twin = if let Some(line) = Line::find(like)? {
         line.twin(disk)?
     } else if Path::new(like).is_file() {
@@ -37,14 +34,13 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
             Some(line) => line.twin(disk)?,
             None => domain::read(&text, disk)?,
         };
-        twin.source += &format!(" of {like}");
+        twin.source += &format!(" of {shown}");
         twin
     } else {
         of_vm(like, disk)?
     };
     keep_trusted_program(&mut twin);
     image::add(&mut twin);
-    twin.domain_xml = twin.domain_xml.take().map(|xml| without_secrets(&xml));
     Ok(twin)
 }
 
@@ -63,17 +59,15 @@ fn keep_trusted_program(twin: &mut Twin) {
     }
 }
 
-/// The text of a file, up to a size that no domain has.
+/// The text of a file, without its secrets.
 fn text_of(path: &Path) -> Result<String, TwinError> {
     let failed = |source| TwinError::File {
         file: path.to_path_buf(),
         source,
     };
-    let mut text = String::new();
     std::fs::File::open(path)
-        .and_then(|file| file.take(MAX_XML).read_to_string(&mut text))
-        .map_err(failed)?;
-    Ok(text)
+        .and_then(read_text)
+        .map_err(failed)
 }
 
 /// The twin of a VM that runs, else of a domain of libvirt that does not.
@@ -84,7 +78,7 @@ fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
             return match stored(name) {
                 Ok(xml) => domain::read(&xml, disk),
                 Err(libvirt) => Err(TwinError::NoVm {
-                    name: name.to_owned(),
+                    name: without_secrets(name).into_owned(),
                     found,
                     libvirt: libvirt.monitor_reason(),
                 }),
@@ -98,11 +92,7 @@ fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
 /// The twin of a running VM, by its domain where libvirt manages it, else by what it was started with.
 fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
     let pid = vm.pid();
-    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let arguments: Vec<String> = arguments
-        .split(|b| *b == 0)
-        .map(|argument| String::from_utf8_lossy(argument).into_owned())
-        .collect();
+    let arguments: Vec<String> = Arguments::of(pid).all().map(str::to_owned).collect();
     let managed = vm.managed();
     let of_libvirt = managed
         .as_ref()

@@ -4,6 +4,7 @@ use super::observer::{Stop, wait};
 use super::{profile, vm_layers};
 use crate::RunError;
 use std::time::Duration;
+use vmtax_configuration::configuration_of;
 use vmtax_live::{Fleet, Level};
 use vmtax_model::{
     AbilityName, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
@@ -11,7 +12,6 @@ use vmtax_model::{
 };
 use vmtax_observe::counters::HostSample;
 use vmtax_recording::{RecordingError, TrialFiles};
-use vmtax_configuration::configuration_of;
 use vmtax_vmm::{Vm, VmmError};
 
 /// The part of the time for the counters; the profile and the requests have equal parts of the rest.

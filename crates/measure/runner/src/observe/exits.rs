@@ -4,11 +4,11 @@ use super::observer::{Stop, wait};
 use crate::RunError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use vmtax_configuration::configuration_of;
 use vmtax_model::samples::{ExitCounts, ProfileFacts};
 use vmtax_model::{Accelerator, Missing, ObservedVm, files};
 use vmtax_observe::{ExitTracer, ProbeError, kvm_features};
 use vmtax_recording::TrialFiles;
-use vmtax_configuration::configuration_of;
 use vmtax_vmm::{Monitor, Vm};
 
 /// Name of what tracing VM exits gives.

@@ -1,8 +1,10 @@
 //! A QEMU's command line, read.
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_model::samples::ApicFeatures;
+use vmtax_model::words_without_secrets;
 
 /// Properties of `-cpu` that decide how interrupts end.
 pub(crate) const PV_EOI: &str = "kvm-pv-eoi";
@@ -76,7 +78,7 @@ const TAPS: [&str; 2] = ["tap", "bridge"];
 /// QEMU's default for most machine types, bytes.
 const DEFAULT_MEMORY: u64 = 128 << 20;
 
-/// The arguments of a process, the first its program.
+/// The arguments of a process, the first its program; without secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments(Vec<String>);
 
@@ -84,11 +86,9 @@ impl Arguments {
     /// Reads the arguments of a process; empty where there is no such process.
     pub fn of(pid: i32) -> Arguments {
         let all = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        Arguments(
-            all.split(|b| *b == 0)
-                .map(|argument| String::from_utf8_lossy(argument).into_owned())
-                .collect(),
-        )
+        all.split(|b| *b == 0)
+            .map(|argument| String::from_utf8_lossy(argument).into_owned())
+            .collect()
     }
 
     /// All of them.
@@ -150,12 +150,31 @@ impl Arguments {
             .last()
     }
 
-    /// The guest's memory, bytes: `-m SIZE,…` or `-m size=SIZE,…`, in MiB without a suffix; QEMU's default without it.
+    /// The machine type, without its properties: `-machine TYPE,…`, `-M type=TYPE`.
+    pub fn machine_type(&self) -> Option<String> {
+        let given = self
+            .options()
+            .filter(|(name, _)| ["machine", "M"].contains(name));
+        given
+            .filter_map(|(_, value)| Some(Properties::parse(value).first("type")?.to_owned()))
+            .last()
+    }
+
+    /// The guest's memory, bytes: `-m SIZE,…` or `-m size=SIZE,…`, in MiB without a suffix, QEMU's default without it; with the
+    /// DIMMs that it starts with.
     pub fn memory_bytes(&self) -> u64 {
         let given = self.properties("m").last();
-        given
+        let initial = given
             .and_then(|memory| size(memory.first("size")?, 1 << 20))
-            .unwrap_or(DEFAULT_MEMORY)
+            .unwrap_or(DEFAULT_MEMORY);
+        let objects = self.by_id("object");
+        let plugged = |device: Properties| match device.first("driver")? {
+            "pc-dimm" => size(objects.get(device.get("memdev")?)?.get("size")?, 1),
+            driver if driver.starts_with("virtio-mem") => size(device.get("requested-size")?, 1),
+            _ => None,
+        };
+        let plugged = self.properties("device").filter_map(plugged);
+        plugged.fold(initial, u64::saturating_add)
     }
 
     /// The accelerators that are named, in order: `-accel kvm`, `-machine …,accel=kvm:tcg`.
@@ -182,7 +201,11 @@ impl Arguments {
         let given = self.accelerators().next();
         // "kvm:tcg": the first that works.
         given.map_or(self.enables_kvm().then_some(true), |given| {
-            (!given.contains(':')).then_some(given == "kvm")
+            match given.as_str() {
+                "kvm" => Some(true),
+                "tcg" => Some(false),
+                _ => None,
+            }
         })
     }
 
@@ -206,6 +229,18 @@ impl Arguments {
         all.find_map(|chardev| chardev.get("path").map(PathBuf::from))
     }
 
+    /// The properties of each `option` by their IDs; of several with one ID the first.
+    pub fn by_id(&self, option: &str) -> BTreeMap<String, Properties> {
+        let mut all = BTreeMap::new();
+        for properties in self.properties(option) {
+            let id = properties.get("id").map(str::to_owned);
+            if let Some(id) = id {
+                all.entry(id).or_insert(properties);
+            }
+        }
+        all
+    }
+
     /// The properties of the first `option` that has one of this value.
     pub fn with(&self, option: &str, key: &str, value: &str) -> Option<Properties> {
         self.properties(option)
@@ -226,13 +261,18 @@ impl Arguments {
     }
 
     /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`; without it `maxcpus`, else the product of the topology, as QEMU's
-    /// `machine_parse_smp_config` computes it.
+    /// `machine_parse_smp_config` computes it; with those that are plugged in as devices.
     pub fn vcpus(&self) -> usize {
         let smp = self.properties("smp").last().unwrap_or_default();
         let number = |text: &str| text.parse::<usize>().ok().filter(|count| *count > 0);
         let given = smp.first("cpus").or(smp.get("maxcpus")).and_then(number);
         let levels = TOPOLOGY.iter().filter_map(|level| number(smp.get(level)?));
-        given.unwrap_or_else(|| levels.fold(1, usize::saturating_mul))
+        let initial = given.unwrap_or_else(|| levels.fold(1, usize::saturating_mul));
+        let plugged = self.properties("device").filter(|device| {
+            let driver = device.first("driver").unwrap_or_default();
+            driver.ends_with("-x86_64-cpu") || driver.ends_with("-i386-cpu")
+        });
+        initial.saturating_add(plugged.count())
     }
 
     #[cfg(test)]
@@ -243,7 +283,8 @@ impl Arguments {
 
 impl FromIterator<String> for Arguments {
     fn from_iter<T: IntoIterator<Item = String>>(all: T) -> Arguments {
-        Arguments(all.into_iter().collect())
+        let all: Vec<String> = all.into_iter().collect();
+        Arguments(words_without_secrets(&all))
     }
 }
 

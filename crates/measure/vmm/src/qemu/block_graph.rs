@@ -65,6 +65,8 @@ pub struct BlockGraph {
     objects: BTreeMap<String, Properties>,
     devices: Vec<Properties>,
     disks: Vec<GuestDisk>,
+    /// True for a machine type whose own controller of IDE's buses is AHCI.
+    has_ahci: bool,
 }
 
 /// A block node.
@@ -124,7 +126,11 @@ pub struct Chain<'a> {
 impl BlockGraph {
     /// Reads the block devices of a command line.
     pub fn of(arguments: &Arguments) -> BlockGraph {
-        let mut graph = BlockGraph::default();
+        let machine = arguments.machine_type();
+        let mut graph = BlockGraph {
+            has_ahci: machine.is_some_and(|name| name.contains("q35")),
+            ..BlockGraph::default()
+        };
         let (mut drives, mut short) = (Vec::new(), Vec::new());
         for (option, value) in arguments.options() {
             match option {
@@ -201,6 +207,11 @@ impl BlockGraph {
     /// The device of a disk and its controller, where the command line has them.
     pub fn devices_of(&self, disk: &GuestDisk) -> [Option<&Properties>; 2] {
         disk.devices.map(|place| self.devices.get(place?))
+    }
+
+    /// Returns the bus of a disk on the machine type's own controller.
+    pub fn own_bus(&self) -> &'static str {
+        if self.has_ahci { "sata" } else { "ide" }
     }
 
     /// The properties of an object that `-object` makes.

@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use vmtax_model::without_secrets;
 use vmtax_observe::counters::clients;
 
 /// No answer to our commands comes near this, bytes.
@@ -151,7 +152,15 @@ impl Conversation {
 
     fn answer(&mut self, limit: Limit) -> Result<Value, VmmError> {
         let line = self.line(limit)?;
-        serde_json::from_slice(&line).map_err(failed)
+        match self.of {
+            // Addresses of images may have some.
+            Answerer::Qmp => {
+                let line = String::from_utf8_lossy(&line);
+                serde_json::from_str(&without_secrets(&line)).map_err(failed)
+            }
+            // What files have is in base64.
+            Answerer::GuestAgent => serde_json::from_slice(&line).map_err(failed),
+        }
     }
 
     fn line(&mut self, limit: Limit) -> Result<Vec<u8>, VmmError> {

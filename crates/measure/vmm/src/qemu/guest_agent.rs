@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use vmtax_model::{GuestCounters, GuestDiskCounters};
+use vmtax_model::{GuestCounters, GuestDiskCounters, without_secrets};
 
 /// The name of the agent's port.
 pub(crate) const PORT: &str = "org.qemu.guest_agent.0";
@@ -209,7 +209,8 @@ pub fn read_file(ask: &mut Ask<'_>, path: &str) -> Result<String, VmmError> {
     let text = text.ok_or_else(|| {
         VmmError::Monitor(format!("the guest's agent returned no text for {path}"))
     })?;
-    Ok(text.trim().to_owned())
+    // A kernel's command line may have some.
+    Ok(without_secrets(text.trim()).into_owned())
 }
 
 /// Writes a value to a file.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use vmtax_host::{Output, ask_streams, find_program};
 use vmtax_model::{
     CounterMap, CounterSource, DiskCounters, Managed, Manager, RequestCounters, RunState,
+    without_secrets,
 };
 use vmtax_observe::own_tids;
 
@@ -237,7 +238,7 @@ impl Domain {
         let printed = |output: Output| {
             let messages = messages(&output.stderr);
             let printed = Printed {
-                answer: output.stdout,
+                answer: without_secrets(&output.stdout).into_owned(),
                 messages,
             };
             match output.success {
@@ -284,6 +285,7 @@ impl Printed {
 
 /// The first lines of virsh's standard error, as one line.
 fn messages(stderr: &str) -> String {
+    let stderr = without_secrets(stderr);
     let lines = stderr
         .lines()
         .map(|line| line.strip_prefix("error: ").unwrap_or(line).trim());

@@ -8,7 +8,7 @@ use crate::qemu::conversation::connect;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use vmtax_model::{Managed, VmIdentity};
+use vmtax_model::{Managed, VmIdentity, without_secrets};
 use vmtax_observe::counters::started;
 
 /// Why a name stands for no VM.
@@ -238,7 +238,7 @@ fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
         }
     }
     Err(FindError::Unknown {
-        name: name.to_owned(),
+        name: without_secrets(name).into_owned(),
         known: texts(&all.iter().collect::<Vec<_>>()),
     })
 }
@@ -246,7 +246,7 @@ fn choose(name: &str, all: &[Known]) -> Result<i32, FindError> {
 /// The VM that listens on a socket.
 fn by_socket(path: &str) -> Result<i32, FindError> {
     let error = |why: &str| FindError::NoSocket {
-        socket: path.to_owned(),
+        socket: without_secrets(path).into_owned(),
         why: why.to_owned(),
     };
     let data = Path::new(path)

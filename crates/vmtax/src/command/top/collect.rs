@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use vmtax_configuration::configuration_of;
 use vmtax_findings::{GuestExits, REPORT_SCHEMA, TopSample, VmRates};
 use vmtax_live::{Fleet, Level};
 use vmtax_model::samples::ExitCounts;
@@ -13,7 +14,6 @@ use vmtax_model::{Accelerator, VmCounters, VmFacts};
 use vmtax_observe::counters::own_cpu;
 use vmtax_observe::{ExitTracer, kvm_features};
 use vmtax_profile::exits::{Devices, summary};
-use vmtax_configuration::configuration_of;
 use vmtax_vmm::Vm;
 
 /// Collector of counters, which gives the rates of each interval.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_clock::Shared;
 use vmtax_host::QemuVersion;
-use vmtax_model::{QemuFacts, ShareMethod, shell_line};
+use vmtax_model::{QemuFacts, ShareMethod, shell_line, words_without_secrets};
 use vmtax_vmm::qemu::monitor::{Monitor, QMP_TIMEOUT};
 
 /// The first QEMU with `-netdev stream`.
@@ -178,7 +178,7 @@ fn complete(setup: &Setup<'_>, command: &mut Vec<String>) -> Result<(), MachineE
     }
     command.extend(setup.guest.qemu_args.iter().cloned());
     let saved = setup.log.join("qemu.command");
-    std::fs::write(&saved, shell_line(command) + "\n")
+    std::fs::write(&saved, shell_line(&words_without_secrets(command)) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))
 }
 

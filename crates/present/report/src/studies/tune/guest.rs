@@ -7,7 +7,8 @@ use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
 use vmtax_findings::{Comparison, GuestTuneFindings, SecondScreening, TuneRow, Verdict};
 use vmtax_model::{
-    GuestCandidate, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Warning, shell_line,
+    GuestCandidate, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, SECRET_REMOVED,
+    TrialRecord, Warning, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -150,7 +151,7 @@ fn for_domain(recording: &Recording, name: Option<&str>, xml: &str) -> Vec<Strin
     let define = |file: &str| line(&["virsh", "define", file]);
     let started = "then shut the domain down and start it";
     // Its secrets are not in the XML that was read, and would be gone after `virsh define`.
-    if !["<graphics", "<cookie"]
+    if !["<graphics", "<cookie", SECRET_REMOVED]
         .iter()
         .any(|element| xml.contains(element))
     {
