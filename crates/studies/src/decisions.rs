@@ -59,7 +59,7 @@ impl Decide for Decisions<'_> {
 
     fn next_of_vm(&mut self, spec: &TuneSpec, records: &[TuneRecord]) -> TuneStep {
         let step = vmtax_analysis::next_step(spec, self.plan.seed, records);
-        if let Some(line) = vmtax_report::tune::begins(spec, records, &step) {
+        if let Some(line) = vmtax_report::tune::vm::begins(spec, records, &step) {
             (self.say)(&line);
         }
         step
@@ -67,7 +67,7 @@ impl Decide for Decisions<'_> {
 
     fn next_of_guest(&mut self, plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneStep> {
         let step = vmtax_analysis::next_guest_step(plan, trials)?;
-        if let Some(line) = vmtax_report::tune_guest::begins(plan, trials, &step) {
+        if let Some(line) = vmtax_report::tune::guest::begins(plan, trials, &step) {
             (self.say)(&line);
         }
         self.step = Some(step.clone());

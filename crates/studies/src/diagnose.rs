@@ -5,7 +5,7 @@ use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm};
 use crate::reproduce::Evidence;
 use clap::Args;
 use vmtax_findings::VmDiagnosis;
-use vmtax_model::{HostFacts, Missing, NotObserved, Study, VmSamples, files};
+use vmtax_model::{HostFacts, Missing, NotObserved, VmSamples, VmStudy, files};
 use vmtax_profile::Recorded;
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -35,7 +35,7 @@ pub struct DiagnoseOptions {
 
 impl StudyOptions for DiagnoseOptions {
     fn plan(&self, _: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        plan_of_vm(&self.vm, self.duration, Study::Diagnose)
+        plan_of_vm(&self.vm, self.duration, VmStudy::Diagnose)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::options::{
 use crate::reproduce::Evidence;
 use clap::Args;
 use vmtax_findings::{ExitFindings, VmExits};
-use vmtax_model::{HostFacts, Plan, Study};
+use vmtax_model::{HostFacts, Plan, VmStudy};
 use vmtax_recording::Recording;
 use vmtax_report as page;
 use vmtax_workload::CheckedPlan;
@@ -53,7 +53,7 @@ pub struct ExitsOptions {
 
 impl StudyOptions for ExitsOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        if let Some(plan) = self.running.plan(Study::VmExits) {
+        if let Some(plan) = self.running.plan(VmStudy::VmExits) {
             return plan;
         }
         let machines = self

@@ -12,8 +12,8 @@ use vmtax_findings::{
 };
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, Layer, Machine, Missing, ObservedVm, Plan,
-    Probes, Study, WorkloadSpec,
+    DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, Layer, Machine, Missing, Plan, Probes, Study,
+    VmStudy, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -113,15 +113,13 @@ impl StudyOptions for LayersOptions {
                 "--guest-vmtax traces the guest's disks alone: leave it out with --device net",
             );
         }
-        let observed = |vm| {
-            Study::VmLayers(ObservedVm {
-                guest_vmtax: self.guest_vmtax.clone(),
-                device,
-                ..vm
-            })
-        };
-        if let Some(plan) = self.running.plan(observed) {
-            return plan;
+        if let Some(plan) = self.running.plan(VmStudy::VmLayers) {
+            let mut plan = Plan::clone(&*plan?);
+            if let Study::Vm(_, vm) = &mut plan.study {
+                vm.guest_vmtax.clone_from(&self.guest_vmtax);
+                vm.device = device;
+            }
+            return Ok(CheckedPlan::new(plan)?);
         }
         let mut plan = match plan_file(&self.what)? {
             Some(plan) => plan,

@@ -7,7 +7,7 @@ use crate::profile::Profile;
 use crate::{diagnose, exits, import, layers, overhead, reproduce, tune, tune_guest};
 use std::collections::BTreeSet;
 use vmtax_findings::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings};
-use vmtax_model::Study;
+use vmtax_model::{Study, VmStudy};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -59,16 +59,16 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             let findings = vmtax_analysis::antipatterns(plan, &recording.host, trials);
             found(recording, findings, page::antipatterns::report, page::json)
         }
-        Study::Diagnose(_) => {
+        Study::Vm(VmStudy::Diagnose, _) => {
             let findings = diagnose::findings(recording)?;
             found(recording, findings, page::vm_diagnosis::report, page::json)
         }
         Study::Tune(spec) => {
             let findings = tune::findings(recording, spec)?;
-            found(recording, findings, page::tune::report, page::json)
+            found(recording, findings, page::tune::vm::report, page::json)
         }
         Study::TuneGuest(_) => tune_guest::analysis(recording)?,
-        Study::VmExits(_) => {
+        Study::Vm(VmStudy::VmExits, _) => {
             let findings = exits::of_vm(recording)?;
             found(recording, findings, page::vm_exits::report, page::json)
         }
@@ -76,7 +76,7 @@ fn analysis_of(recording: &Recording) -> Result<Box<dyn Analysis + '_>, StudyErr
             let findings = import::findings(recording)?;
             found(recording, findings, page::import::report, page::json)
         }
-        Study::VmLayers(_) => {
+        Study::Vm(VmStudy::VmLayers, _) => {
             let findings = layers::of_vm(recording)?;
             found(recording, findings, page::vm_layers::report, page::json)
         }

@@ -5,18 +5,17 @@ use crate::analysis::StudyError;
 use crate::diagnose;
 use crate::options::values::milliseconds;
 use crate::options::{
-    MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, duration, plan_of_vm,
-    with_help,
+    MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, plan_of_vm, with_help,
 };
 use crate::reproduce::Evidence;
-use crate::tune_guest::{GuestTuneOptions, Measuring};
-use clap::{Args, ValueEnum};
+use crate::tune_guest::{GuestTuneOptions, Measuring, untried};
+use clap::Args;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_findings::{TuneFindings, VmDiagnosis};
 use vmtax_model::{
     Candidate, ChangeCost, HostFacts, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
-    Study, TuneMetric, TuneRecord, TuneSpec, files,
+    Study, TuneMetric, TuneRecord, TuneSpec, VmStudy, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -50,6 +49,7 @@ then the result on fresh boots; the reported gain comes from these boots only. T
 Examples:
   vmtax tune -- disk rw=randwrite
   vmtax tune --from cache=writethrough -- exec ./import.sh big.csv
+  vmtax tune --fio job.fio --section reads
   vmtax tune --from backend=user -- net-rr
   vmtax tune --from share.msize=8192 --metric tree.large-cold -- tree
   vmtax tune --vm web01
@@ -64,65 +64,10 @@ pub struct TuneOptions {
     /// Make the changes, measure them, keep what helps; without it nothing is changed
     #[arg(long)]
     apply: bool,
-    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in
-    /// again), guest-reboot, restart (of the VM), host (settings of the host, for all its VMs). For a running VM only
-    /// live and host are possible [default: live
-    /// for a running VM, else all except host]
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        hide_possible_values = true
-    )]
-    allow: Vec<Allowed>,
-    /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes),
-    /// requests (IOPS of the disks), throughput (of the disks), run (CPU time that the vCPUs get: more is better) or
-    /// exits (VM exits per second) [default: the
-    /// metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
-    #[arg(long, value_name = "METRIC")]
-    metric: Option<String>,
-    /// Command that measures the metric: it is run for each measurement, and the last number in its output is the metric;
-    /// lower is better
-    #[arg(long, value_name = "CMD", conflicts_with = "metric")]
-    metric_command: Option<String>,
-    /// A higher number from --metric-command is better
-    #[arg(long, requires = "metric_command")]
-    higher_is_better: bool,
-    /// Total measurement time: 300s, 10m [default: 300s with --vm, else 15m]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    duration: Option<f64>,
-    /// Length of each measurement of a setting [default: 1.5s with --vm, else 1s in each boot]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    slice: Option<f64>,
+    #[command(flatten)]
+    measuring: Measuring,
     #[command(flatten)]
     guest: GuestTuneOptions,
-}
-
-/// What may be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Allowed {
-    /// The VM, while it runs.
-    Live,
-    /// A device, which is unplugged.
-    Replug,
-    /// What the guest takes at its boot.
-    GuestReboot,
-    /// What QEMU takes when it starts.
-    Restart,
-    /// The host.
-    Host,
-}
-
-impl Allowed {
-    fn cost(self) -> ChangeCost {
-        match self {
-            Allowed::Live => ChangeCost::Live,
-            Allowed::Replug => ChangeCost::Replug,
-            Allowed::GuestReboot => ChangeCost::GuestReboot,
-            Allowed::Restart => ChangeCost::VmRestart,
-            Allowed::Host => ChangeCost::HostSetting,
-        }
-    }
 }
 
 fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
@@ -139,22 +84,7 @@ fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
 /// Without a running VM: of a guest that is booted for it.
 impl StudyOptions for TuneOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let allowed: Vec<ChangeCost> = match self.allow.as_slice() {
-            [] => vec![
-                ChangeCost::Live,
-                ChangeCost::Replug,
-                ChangeCost::GuestReboot,
-                ChangeCost::VmRestart,
-            ],
-            named => named.iter().map(|allowed| allowed.cost()).collect(),
-        };
-        let measuring = Measuring {
-            duration: self.duration,
-            slice: self.slice,
-            metric: self.metric.as_deref(),
-            allowed: &allowed,
-        };
-        self.guest.plan(host, &measuring)
+        self.guest.plan(host, &self.measuring)
     }
 
     fn traces_tuned(&self) -> bool {
@@ -168,7 +98,7 @@ impl TuneOptions {
     /// # Errors
     /// [`OptionsError`] for a name that stands for no VM, or for several, and options of a running VM without one.
     pub fn diagnosis(&self) -> Result<Option<CheckedPlan>, OptionsError> {
-        if self.vm.is_none() && (self.apply || self.metric_command.is_some()) {
+        if self.vm.is_none() && (self.apply || self.measuring.metric_command.is_some()) {
             return OptionsError::usage(
                 "--apply and --metric-command are of a running VM: name it with --vm",
             );
@@ -177,18 +107,23 @@ impl TuneOptions {
             return Ok(None);
         };
         self.live_metric()?;
-        let is_live = |allowed: &Allowed| matches!(allowed, Allowed::Live | Allowed::Host);
-        if !self.allow.iter().all(is_live) {
+        let is_live =
+            |cost: &ChangeCost| matches!(cost, ChangeCost::Live | ChangeCost::HostSetting);
+        if !self.measuring.allow.iter().all(is_live) {
             return OptionsError::usage(
                 "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
             );
         }
-        plan_of_vm(vm, DIAGNOSED_S, Study::Diagnose).map(Some)
+        plan_of_vm(vm, DIAGNOSED_S, VmStudy::Diagnose).map(Some)
     }
 
     /// Returns the metric of a running VM that is named.
     fn live_metric(&self) -> Result<Option<LiveMetric>, OptionsError> {
-        self.metric.as_deref().map(live_metric).transpose()
+        self.measuring
+            .metric
+            .as_deref()
+            .map(live_metric)
+            .transpose()
     }
 
     /// The plan of the tuning of a running VM that a diagnosis leads to.
@@ -196,17 +131,19 @@ impl TuneOptions {
     /// # Errors
     /// [`OptionsError`] for times of nothing.
     pub fn plan_of(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
-        let command = self.metric_command.clone().map(|line| TuneMetric::Command {
+        let measuring = &self.measuring;
+        let command = measuring.metric_command.clone();
+        let command = command.map(|line| TuneMetric::Command {
             line,
-            higher_is_better: self.higher_is_better,
+            higher_is_better: measuring.higher_is_better,
         });
         let mut spec = TuneSpec {
             pid: found.vm.pid,
             started: Some(found.started).filter(|started| *started > 0),
             name: found.vm.name.clone(),
             apply: self.apply,
-            time_ms: milliseconds(self.duration.unwrap_or(DURATION_S)).max(1),
-            block_ms: milliseconds(self.slice.unwrap_or(SLICE_S)).max(1),
+            time_ms: milliseconds(measuring.duration.unwrap_or(DURATION_S)).max(1),
+            block_ms: milliseconds(measuring.slice.unwrap_or(SLICE_S)).max(1),
             metric: command.or(self.live_metric()?.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),
@@ -229,8 +166,7 @@ impl TuneOptions {
                     .any(|known| known.change.settings == change.settings);
                 match self.fault(change, cause.gain) {
                     Some(why) => {
-                        let action = change.action.clone();
-                        spec.not_tried.push(not_tried(action, String::new(), why));
+                        spec.not_tried.push(untried(change.action.clone(), why));
                     }
                     None if is_known => {}
                     None => spec.candidates.push(Candidate {
@@ -250,39 +186,35 @@ impl TuneOptions {
             if let Some(first) = others.iter().position(|remedy| Some(remedy.cost) == tried) {
                 others.remove(first);
             }
-            spec.not_tried.extend(
-                others.into_iter().map(|remedy| {
-                    not_tried(remedy.action.clone(), remedy.line.clone(), why(remedy))
-                }),
-            );
+            spec.not_tried
+                .extend(others.into_iter().map(|remedy| NotTried {
+                    line: remedy.line.clone(),
+                    ..untried(remedy.action.clone(), why(remedy))
+                }));
         }
     }
 
     /// Returns the reason why a change is not tried, which can save this part of the time.
     fn fault(&self, change: &LiveChange, gain: f64) -> Option<&'static str> {
         let is_host = change.cost == ChangeCost::HostSetting;
-        let names = |allowed| self.allow.contains(&allowed);
-        if change.metric.is_none() && self.metric_command.is_none() {
+        let Measuring {
+            allow,
+            metric_command,
+            ..
+        } = &self.measuring;
+        if change.metric.is_none() && metric_command.is_none() {
             Some(
                 "the VM's own figures do not show whether it helps: `--metric-command CMD` tries it",
             )
-        } else if is_host && !names(Allowed::Host) {
+        } else if is_host && !allow.contains(&ChangeCost::HostSetting) {
             Some("it changes the host for all its VMs: `--allow live,host` tries it")
-        } else if !is_host && !self.allow.is_empty() && !names(Allowed::Live) {
+        } else if !is_host && !allow.is_empty() && !allow.contains(&ChangeCost::Live) {
             Some("--allow does not name live")
         } else if gain > 0.0 && gain < MIN_CEILING {
             Some("it can save less than 2 % of the time")
         } else {
             None
         }
-    }
-}
-
-fn not_tried(action: String, line: String, why: &str) -> NotTried {
-    NotTried {
-        action,
-        line,
-        why: why.to_owned(),
     }
 }
 

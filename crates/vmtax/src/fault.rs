@@ -31,7 +31,9 @@ pub enum Fault {
     #[error(transparent)]
     Machine(#[from] vmtax_vm::MachineError),
     #[error(transparent)]
-    Find(#[from] vmtax_vm::FindError),
+    Fleet(#[from] vmtax_live::FleetError),
+    #[error(transparent)]
+    Find(#[from] vmtax_vmm::FindError),
     #[error(transparent)]
     Agent(#[from] vmtax_agent::AgentError),
     #[error(transparent)]
@@ -75,13 +77,15 @@ pub enum Fault {
     },
     /// The user's command failed on the baseline.
     #[error(
-        "the command failed on {machine} (exit status {status}), which ended the run. --ignore-failure measures a command that fails; what was recorded until then is in {folder}", folder = .folder.display()
+        "{}; what was recorded until then is in {folder}", failure_of_command(*machine, *status, said.as_deref()), folder = .folder.display()
     )]
     CommandFailed {
         /// Machine on which the command failed.
         machine: vmtax_model::Machine,
         /// Exit status of the command.
         status: i32,
+        /// Message of a program whose output is not passed on.
+        said: Option<String>,
         /// Directory of the recording.
         folder: PathBuf,
     },
@@ -91,6 +95,16 @@ pub enum Fault {
         /// Directory of the recording.
         folder: PathBuf,
     },
+}
+
+/// A sentence on a command, or a program of the host, that failed.
+fn failure_of_command(machine: vmtax_model::Machine, status: i32, said: Option<&str>) -> String {
+    match said {
+        Some(said) => format!("{said} (on {machine}, which ended the run)"),
+        None => format!(
+            "the command failed on {machine} (exit status {status}), which ended the run. --ignore-failure measures a command that fails"
+        ),
+    }
 }
 
 impl Fault {
@@ -103,10 +117,15 @@ impl Fault {
 
     /// The failure of a command, which a recording has.
     pub fn command_failed(failure: CommandFailure, folder: PathBuf) -> Fault {
-        let CommandFailure { machine, status } = failure;
+        let CommandFailure {
+            machine,
+            status,
+            said,
+        } = failure;
         Fault::CommandFailed {
             machine,
             status,
+            said,
             folder,
         }
     }

@@ -53,6 +53,12 @@ fn parse() -> Cli {
             }
             _ => {}
         }
+        let text = error.to_string();
+        let shown = vmtax_model::without_secrets(&text);
+        if error.use_stderr() && shown != text {
+            messages::tell(&shown);
+            std::process::exit(error.exit_code());
+        }
         error.exit()
     })
 }

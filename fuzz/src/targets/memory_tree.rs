@@ -1,7 +1,7 @@
 //! Words of another's QEMU about itself: its memory tree, and its command line, words apart by zeros.
 
 use vmtax_profile::exits::Devices;
-use vmtax_vm::read_command_line;
+use vmtax_vmm::qemu::read_command_line;
 
 pub fn run(data: &[u8]) {
     let _ = Devices::of_memory_tree(&String::from_utf8_lossy(data));

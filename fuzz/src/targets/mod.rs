@@ -4,6 +4,7 @@ mod bzimage;
 mod console;
 mod dataset;
 mod domain_stats;
+mod fio;
 mod guest_code;
 mod guest_file;
 mod latency;
@@ -60,6 +61,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "domain_stats",
         run: domain_stats::run,
+    },
+    Target {
+        name: "fio",
+        run: fio::run,
     },
     Target {
         name: "guest_code",

@@ -3,7 +3,7 @@
 use crate::scratch;
 use vmtax_model::DiskBus;
 use vmtax_observe::uprobes;
-use vmtax_vm::disk_probe_points;
+use vmtax_vmm::disk_probe_points;
 
 pub fn run(binary: &[u8]) {
     let (probes, missing) = uprobes(

@@ -2,7 +2,7 @@
 
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let set = vmtax_vm::read_twin(&text);
+    let set = vmtax_configuration::read_twin(&text);
     assert!(
         set <= text.len() + 8,
         "{set} settings of {} bytes",

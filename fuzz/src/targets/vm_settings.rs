@@ -11,7 +11,7 @@ pub fn run(data: &[u8]) {
         .unwrap_or_default();
     let arguments: Vec<String> = lines.map(str::to_owned).collect();
     let most = block.as_array().map_or(0, Vec::len) + arguments.len();
-    let found = vmtax_vm::read_settings(&block, &arguments);
+    let found = vmtax_vmm::qemu::settings::read_settings(&block, &arguments);
     assert!(
         found <= most,
         "{found} disks and shares of {most} entries and arguments"

@@ -38,6 +38,9 @@ pub fn diagnosis(
         vm: Some(&rates),
         profile: profile.as_ref(),
         contention: states.and_then(|states| states.contention.as_ref()),
+        activity: Some(&samples.host),
+        queues: layers.as_ref().map_or(&[], |layers| &layers.queues),
+        configuration: rates.settings.configuration.as_ref(),
         ..Evidence::default()
     };
     let settings = vmtax_rules::settings(&evidence);
@@ -78,6 +81,9 @@ fn causes(
     // Exits whose time is not known are listed with the profile.
     let of_exits = exits.iter().flat_map(|exits| &exits.advice);
     let of_exits = of_exits.filter(|advice| advice.gain > 0.0);
+    // What the counters say of the same is over more of the time.
+    let by_counters: Vec<String> = causes.iter().map(|cause| cause.rule.clone()).collect();
+    let of_exits = of_exits.filter(|advice| !by_counters.contains(&advice.rule));
     let observed = of_states.chain(of_exits);
     causes.extend(observed.filter(|advice| !is_known(advice)).cloned());
     if exits.is_some_and(|exits| !exits.reasons.is_empty()) {
@@ -134,6 +140,7 @@ mod tests {
             vm: facts(1),
             before,
             after,
+            host: vmtax_model::HostActivity::default(),
             missing: Vec::new(),
         }
     }
@@ -148,6 +155,8 @@ mod tests {
             timing: String::new(),
             lost: 0,
             counters: BTreeMap::new(),
+            page_faults: None,
+            timers: Vec::new(),
             advice: Vec::new(),
         }
     }
@@ -236,6 +245,82 @@ mod tests {
             (other.causes.len(), &other.causes[0].change),
             (1, &None),
             "the guest reads another clock"
+        );
+    }
+
+    /// An idle guest on a q35 whose HPET fires 1000 times a second: no exit takes time, QEMU's main loop does.
+    #[test]
+    fn a_timer_that_only_the_main_loop_shows_is_said_once_with_what_it_takes() {
+        let mut idle = samples(1_000_000, 0);
+        idle.vm.accelerator = Some(vmtax_model::Accelerator::Kvm);
+        let main = |cpu_ns| ThreadCounters {
+            tid: 1,
+            role: Role::Main,
+            cpu_ns,
+            wait_ns: 0,
+            turns: 0,
+        };
+        idle.before.threads.push(main(0));
+        idle.after.threads.push(main(74_000_000));
+        let timer = vmtax_model::samples::TimerLine {
+            line: 2,
+            tid: 1,
+            count: 3000,
+            hz: 1000.0,
+        };
+        let of_exits = Advice {
+            rule: "hpet-timer".to_owned(),
+            gain: 0.03,
+            ..Advice::default()
+        };
+        let exits = GuestExits {
+            timers: vec![timer],
+            advice: vec![of_exits],
+            ..exits()
+        };
+        let profile = Some(ProfileFindings {
+            exits: Some(exits),
+            ..ProfileFindings::default()
+        });
+        let found = diagnosed(&idle, profile.clone(), None).unwrap();
+        let causes: Vec<_> = found
+            .causes
+            .iter()
+            .map(|one| (&*one.rule, one.gain))
+            .collect();
+        assert_eq!(causes, [("hpet-timer", 0.074)]);
+        let configuration = vmtax_model::VmConfiguration {
+            hpet: Some(false),
+            ..vmtax_model::VmConfiguration::default()
+        };
+        idle.after.settings.configuration = Some(configuration);
+        let of_counters = diagnosed(&idle, profile, None).unwrap();
+        assert_eq!(of_counters.causes[0].gain, 0.03, "it has none");
+    }
+
+    /// What the command line of a running Windows lacks costs something that nobody measured.
+    #[test]
+    fn a_windows_without_enlightenments_is_healthy_and_they_are_worth_a_check() {
+        let mut windows = samples(1_000_000, 0);
+        windows.after.settings.configuration = Some(vmtax_model::VmConfiguration {
+            is_kvm: Some(true),
+            windows: Some("its name is win11".to_owned()),
+            hpet: Some(false),
+            enlightenments: [("relaxed".to_owned(), true)].into(),
+            ..vmtax_model::VmConfiguration::default()
+        });
+        let found = diagnosed(&windows, None, None).unwrap();
+        assert_eq!(found.causes, []);
+        let [settings] = found.settings.as_slice() else {
+            panic!("{:?}", found.settings)
+        };
+        assert_eq!(settings.rule, "configured-windows-enlightenments");
+        assert!(
+            settings
+                .finding
+                .contains("9 of 10 Hyper-V enlightenments are missing: vapic"),
+            "{}",
+            settings.finding
         );
     }
 

@@ -5,12 +5,12 @@
 pub(crate) mod tests;
 
 use vmtax_findings::{
-    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates,
-    MemoryRates, NicRates, ThreadRates, VmRates,
+    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, IoRates, NicRates,
+    ThreadRates, VmRates,
 };
 use vmtax_model::{
-    AbilityName, BlockDevice, BlockedThread, CgroupCounters, DaemonCounters, DiskCounters,
-    GuestCounters, GuestDiskCounters, KvmCounters, LatencyHistogram, NicCounters, RequestCounters,
+    AbilityName, BlockDevice, BlockedThread, Counter, CounterMap, CounterUnit, DaemonCounters,
+    DiskCounters, GuestCounters, GuestDiskCounters, LatencyHistogram, NicCounters, RequestCounters,
     Role, ThreadCounters, VmCounters, VmFacts,
 };
 use vmtax_rules::Evidence;
@@ -21,16 +21,39 @@ const MIN_REQUESTS: f64 = 10.0;
 /// The largest part of a mean time at a device that its error (95 %) may be.
 const MAX_ERROR: f64 = 0.05;
 
+// Figures that have a field of their own.
+const THROTTLED: &Counter = Counter::named("throttled");
+const EXITS: &Counter = Counter::named("exits");
+const HALTS: &Counter = Counter::named("halt_exits");
+const HALTED: &Counter = Counter::named("halted");
+const PROCESS_READ: &Counter = Counter::named("process_read");
+const PROCESS_WRITTEN: &Counter = Counter::named("process_written");
+const PROCESS_RCHAR: &Counter = Counter::named("process_rchar");
+
 /// The time between two samples.
 struct Window {
     /// Length of the interval, s.
     seconds: f64,
+    /// Number of the guest's vCPUs, 1 where it is not known.
+    vcpus: f64,
 }
 
 impl Window {
     /// A counter's growth per second; 0 for one that began again.
     fn rate(&self, before: u64, after: u64) -> f64 {
         after.saturating_sub(before) as f64 / self.seconds
+    }
+
+    /// The figure of a counter; `None` where it grows and is not known before, or began again since.
+    fn figure(&self, unit: CounterUnit, before: Option<u64>, now: u64) -> Option<f64> {
+        let grown = || Some(unit.in_base_unit(now.checked_sub(before?)?));
+        Some(match unit {
+            CounterUnit::Count | CounterUnit::Bytes => unit.in_base_unit(now),
+            CounterUnit::PerSecond | CounterUnit::BytesPerSecond => grown()? / self.seconds,
+            CounterUnit::Ratio => self.part(grown()?),
+            CounterUnit::VcpuRatio => self.part(grown()? / self.vcpus),
+            CounterUnit::Time => return None,
+        })
     }
 
     /// Seconds as a part of the window. The kernel adds to its times in steps, so that they may be ahead of the clock.
@@ -49,6 +72,7 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
         .filter(|ns| *ns > 0 && same)?;
     let window = Window {
         seconds: ns as f64 / 1e9,
+        vcpus: facts.vcpus.max(1) as f64,
     };
     let mut rates = rates_in(&window, facts, before, after);
     let evidence = Evidence {
@@ -62,11 +86,14 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
 
 fn rates_in(window: &Window, facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> VmRates {
     let threads = threads(window, &before.threads, &after.threads);
-    let vcpus = facts.vcpus.max(1) as f64;
-    let throttled = grown(before.cgroup.throttled_us, after.cgroup.throttled_us);
-    let kvm = before.kvm.zip(after.kvm);
     let guests = before.guest.as_ref().zip(after.guest.as_ref());
-    let io = before.process_io.zip(after.process_io);
+    let counters = counters(window, before, after);
+    let io = [PROCESS_READ, PROCESS_WRITTEN].map(|counter| counters.get(counter));
+    let exits = |per_s| ExitRates {
+        per_s,
+        halts_per_s: counters.get(HALTS).unwrap_or(0.0),
+        halted: counters.get(HALTED).unwrap_or(0.0),
+    };
     VmRates {
         pid: facts.pid,
         name: facts.name.clone(),
@@ -84,24 +111,19 @@ fn rates_in(window: &Window, facts: &VmFacts, before: &VmCounters, after: &VmCou
         kernel_failure: after.kernel_failure.clone(),
         run: vcpu_mean(&threads, |thread| thread.run),
         ready: vcpu_mean(&threads, |thread| thread.ready),
-        throttled: throttled.map(|us| window.part(us as f64 / 1e6 / vcpus)),
-        exits: kvm.map(|(before, after)| exits(window, vcpus, &before, &after)),
+        throttled: counters.get(THROTTLED),
+        exits: counters.get(EXITS).map(exits),
         traced_exits: None,
         io: all_disks(window, &before.disks, &after.disks),
         disks: disks(window, &before.disks, &after.disks),
         guest: guests.map(|(before, after)| guest(window, before, after)),
         nics: nics(window, facts, &before.nics, &after.nics),
-        memory_use: memory(window, before, after),
-        process_io: io.map(|(before, after)| {
-            [
-                window.rate(before.read_bytes, after.read_bytes),
-                window.rate(before.written_bytes, after.written_bytes),
-            ]
-        }),
-        rchar_per_s: io.map(|(before, after)| window.rate(before.rchar, after.rchar)),
         daemons: daemons(window, &before.daemons, &after.daemons),
         settings: after.settings.clone(),
         threads,
+        process_io: io[0].zip(io[1]).map(|(read, written)| [read, written]),
+        rchar_per_s: counters.get(PROCESS_RCHAR),
+        counters,
         findings: Vec::new(),
     }
 }
@@ -124,9 +146,13 @@ fn no_monitor(facts: &VmFacts) -> Option<String> {
     Some(monitor.missing.as_ref()?.why.clone())
 }
 
-/// By how much a counter grew that both samples have.
-fn grown(before: Option<u64>, after: Option<u64>) -> Option<u64> {
-    Some(after?.saturating_sub(before?))
+/// The figures of the counters that are one number each.
+fn counters(window: &Window, before: &VmCounters, after: &VmCounters) -> CounterMap<f64> {
+    let figure = |counter: &'static Counter| {
+        let (old, now) = (before.counters.get(counter), after.counters.get(counter)?);
+        Some((counter.name, window.figure(counter.unit, old, now)?))
+    };
+    Counter::all().filter_map(figure).collect()
 }
 
 fn threads(
@@ -183,7 +209,8 @@ fn daemons(
             .iter()
             .find(|old| old.pid == daemon.pid && old.tag == daemon.tag)?;
         let threads = threads(window, &old.threads, &daemon.threads);
-        let throttled = grown(old.throttled_us, daemon.throttled_us);
+        let throttled = old.throttled_us.zip(daemon.throttled_us);
+        let throttled = throttled.and_then(|(old, now)| now.checked_sub(old));
         Some(DaemonRates {
             pid: daemon.pid,
             tag: daemon.tag.clone(),
@@ -199,15 +226,6 @@ fn daemons(
         })
     };
     after.iter().filter_map(rates).collect()
-}
-
-fn exits(window: &Window, vcpus: f64, before: &KvmCounters, after: &KvmCounters) -> ExitRates {
-    let idle = |counters: &KvmCounters| counters.halt_wait_ns.saturating_add(counters.halt_poll_ns);
-    ExitRates {
-        per_s: window.rate(before.exits, after.exits),
-        halts_per_s: window.rate(before.halt_exits, after.halt_exits),
-        halted: window.part(idle(after).saturating_sub(idle(before)) as f64 / 1e9 / vcpus),
-    }
 }
 
 /// Returns the rates of the guest's own counters. A guest that lies gives only finite figures.
@@ -256,27 +274,6 @@ fn nics(
         })
     };
     after.iter().filter_map(rates).collect()
-}
-
-fn memory(window: &Window, before: &VmCounters, after: &VmCounters) -> MemoryRates {
-    let growth_of = |value: fn(&CgroupCounters) -> Option<u64>| {
-        grown(value(&before.cgroup), value(&after.cgroup))
-    };
-    let pressure = |us: Option<u64>| us.map(|us| window.part(us as f64 / 1e6));
-    let now = &after.memory;
-    MemoryRates {
-        resident: now.resident,
-        swapped: now.swapped,
-        huge: now
-            .hugetlb
-            .saturating_add(now.transparent_huge.unwrap_or(0)),
-        balloon: after.balloon,
-        major_faults_per_s: window.rate(before.memory.major_faults, now.major_faults),
-        pressure_full: pressure(growth_of(|cgroup| cgroup.memory_full_us)),
-        pressure_some: pressure(growth_of(|cgroup| cgroup.memory_some_us)),
-        memory_high_per_s: growth_of(|cgroup| cgroup.memory_high)
-            .map(|count| count as f64 / window.seconds),
-    }
 }
 
 /// Each disk's rates.

@@ -3,6 +3,7 @@
 use crate::{Advice, SampleShare, Summary};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use vmtax_model::samples::TimerLine;
 use vmtax_model::{AddressSpace, Machine, Missing, VmFacts, Warning};
 
 /// The end of the label of an exit that KVM hands to QEMU.
@@ -211,6 +212,9 @@ pub struct VcpuExits {
     pub per_s: f64,
     /// The time of those that have one, ns; of halted and of spinning vCPUs, too.
     pub total_ns: f64,
+    /// Time in the guest, ns; null where KVM does not trace each entry.
+    #[serde(default)]
+    pub in_guest_ns: Option<f64>,
     /// Of that time, that in which it was halted.
     #[serde(default)]
     pub halted_ns: f64,
@@ -248,6 +252,12 @@ pub struct GuestExits {
     pub lost: u64,
     /// KVM's own counters, by how much they grew. Empty where they could not be read.
     pub counters: BTreeMap<String, u64>,
+    /// Page faults of the guest's memory, without accesses to devices; null where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_faults: Option<ExitCount>,
+    /// Interrupt lines that QEMU's main loop raises as regularly as a timer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<TimerLine>,
     /// Known costs, the one that takes most time first.
     pub advice: Vec<Advice>,
 }
@@ -260,6 +270,14 @@ impl GuestExits {
             .iter()
             .for_each(|reason| times.add(reason.activity, reason.exits.total_ns));
         times
+    }
+
+    /// Time of all vCPUs in the guest, ns; `None` where it is not known of each.
+    pub fn in_guest_ns(&self) -> Option<f64> {
+        let times = self.vcpus.iter().map(|vcpu| vcpu.in_guest_ns);
+        times
+            .sum::<Option<f64>>()
+            .filter(|_| !self.vcpus.is_empty())
     }
 
     /// A time as a part of the vCPUs' time, 0 to 1.

@@ -2,6 +2,7 @@
 //! computes or prints.
 
 mod compare;
+mod counter_figures;
 mod exec;
 mod exits;
 mod fleet;
@@ -52,20 +53,20 @@ pub use profile::{
     ThreadStates, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
 };
 pub use requests::{
-    CommandLayers, CommandPackets, DeviceUse, KindUse, RequestCount, RequestKind, UsedKinds,
-    VmLayers, VmPackets, VmRequests, VmTraced,
+    CommandLayers, CommandPackets, DeviceUse, EmptyQueue, KindUse, RequestCount, RequestKind,
+    UsedKinds, VmLayers, VmPackets, VmRequests, VmTraced,
 };
 pub use result::{Advice, Comparison, Estimate, SampleShare, Summary, Verdict};
 pub use running_vm::{
     DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, ImportFindings,
-    IoRates, MemoryRates, NicRates, ThreadRates, TopSample, VmDiagnosis, VmRates,
+    IoRates, NicRates, ThreadRates, TopSample, VmDiagnosis, VmRates,
 };
 pub use schedule::{
     BlockedOn, CpuContention, FutexWaits, NamedThread, RunQueueCause, ScheduleFindings,
     ThreadSchedule, WaitFor, Waker,
 };
 pub use tune::{
-    BeforeAfter, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneFindings, TuneRow,
+    BeforeAfter, GuestTuneFindings, SecondScreening, TuneFindings, TuneOutcome, TuneRow,
     TuneVerdict,
 };
 

@@ -1,6 +1,6 @@
 //! Requests to disks and packets of network cards: of a command's guest, and of a running VM.
 
-use crate::{Batching, LayerFindings, Summary};
+use crate::{Batching, Estimate, LayerFindings, Summary};
 use serde::{Deserialize, Serialize};
 use vmtax_model::{Machine, Missing, VmFacts};
 
@@ -175,6 +175,19 @@ pub struct VmRequests {
     pub davg: Option<Summary>,
 }
 
+/// The part of the time in which a disk of a running VM had no request: the guest asked for nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EmptyQueue {
+    /// The disk's name, as [`VmRequests::disk`].
+    pub disk: String,
+    /// Requests of all kinds that were followed, per second.
+    pub per_s: f64,
+    /// Part of the traced time without a request, 0 to 1.
+    pub empty: f64,
+    /// The median of that part over twentieths of the time, with its interval.
+    pub by_part: Estimate,
+}
+
 /// The packets of one direction of a network card of a running VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmPackets {
@@ -210,6 +223,9 @@ pub struct VmLayers {
     /// By network card and direction, where packets were traced and not requests; those first that took most time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packets: Vec<VmPackets>,
+    /// Disk by disk, the part of the time without a request; none where a trace does not show every request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<EmptyQueue>,
     /// The disks that had no request, or the taps that had no packet.
     pub idle: Vec<String>,
     /// The disks whose requests the trace does not show, whether they had any or not.

@@ -3,12 +3,12 @@
 use crate::{Advice, GuestExits, ProfileFindings, VmExits, VmLayers};
 use serde::{Deserialize, Serialize};
 use vmtax_model::{
-    Accelerator, BlockedThread, ImportFacts, KernelFailure, Manager, Missing, ProcessStop, Role,
-    RunState, VmFacts, VmSettings,
+    Accelerator, BlockedThread, CounterMap, ImportFacts, KernelFailure, Manager, Missing,
+    ProcessStop, Role, RunState, VmFacts, VmSettings,
 };
 
 /// A VM in one interval. What is not known is null.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct VmRates {
     /// PID of the VMM's process.
     pub pid: i32,
@@ -35,7 +35,6 @@ pub struct VmRates {
     /// The reason why no monitor is asked; null where there is one.
     pub no_monitor: Option<String>,
     /// Threads that were in uninterruptible sleep for the whole interval; the main loop, too, where the monitor did not answer.
-    #[serde(default)]
     pub blocked: Vec<BlockedThread>,
     /// Failure of the guest's kernel at the end of a console that QEMU writes to a file; null without one.
     pub kernel_failure: Option<KernelFailure>,
@@ -59,8 +58,9 @@ pub struct VmRates {
     pub guest: Option<GuestRates>,
     /// Rates of the VM's tap devices.
     pub nics: Vec<NicRates>,
-    /// Memory of the VM.
-    pub memory_use: MemoryRates,
+    /// Figures of the counters that are one number each.
+    #[serde(flatten, serialize_with = "crate::counter_figures::serialize")]
+    pub counters: CounterMap<f64>,
     /// Bytes that its process read from and wrote to block devices, per second.
     pub process_io: Option<[f64; 2]>,
     /// Bytes that its process read by system calls, per second.
@@ -236,27 +236,6 @@ pub struct NicRates {
     pub tx_dropped_per_s: f64,
 }
 
-/// Memory of a VM.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct MemoryRates {
-    /// Resident memory, bytes.
-    pub resident: u64,
-    /// Swapped out, bytes.
-    pub swapped: u64,
-    /// In huge pages, bytes; those of hugetlbfs alone where transparent ones were not counted.
-    pub huge: u64,
-    /// The guest's memory without what the balloon holds, bytes; null without a balloon.
-    pub balloon: Option<u64>,
-    /// Page faults that needed I/O, per second.
-    pub major_faults_per_s: f64,
-    /// Part of the interval in which all tasks of its group waited for memory; null without pressure counters.
-    pub pressure_full: Option<f64>,
-    /// Part of the interval in which some did.
-    pub pressure_some: Option<f64>,
-    /// Number of times per second that `memory.high` slowed the VM's group down.
-    pub memory_high_per_s: Option<f64>,
-}
-
 impl VmRates {
     /// The disk of this name.
     pub fn disk(&self, name: &str) -> Option<&DiskRates> {
@@ -323,7 +302,7 @@ impl VmRates {
 }
 
 /// All VMs in one interval: a line of `vmtax top --json`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TopSample {
     /// The version of what is printed: [`crate::REPORT_SCHEMA`].
     pub schema: u32,
@@ -340,17 +319,15 @@ pub struct TopSample {
 }
 
 /// The findings of `diagnose`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VmDiagnosis {
     /// VM that was diagnosed.
     pub vm: VmFacts,
     /// When its process started, clock ticks after the host's boot; 0 in older findings.
-    #[serde(default)]
     pub started: u64,
     /// Known problems of the VM, the one that takes most time first; none where nothing was found.
     pub causes: Vec<Advice>,
     /// Settings worth checking, whose cost was not measured: no causes.
-    #[serde(default)]
     pub settings: Vec<Advice>,
     /// Rates by the VM's counters in the first part of the time, in which nothing else observed it.
     pub rates: VmRates,
@@ -359,7 +336,6 @@ pub struct VmDiagnosis {
     /// Requests after that; null where there were few, or they could not be traced.
     pub layers: Option<VmLayers>,
     /// True if the VM ended while it was observed.
-    #[serde(default)]
     pub ended: bool,
     /// Data that could not be observed.
     pub missing: Vec<Missing>,

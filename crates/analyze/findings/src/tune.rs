@@ -28,18 +28,43 @@ pub enum TuneVerdict {
 
 /// A candidate with what the measurements say of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TuneRow {
+pub struct TuneRow<C> {
     /// Change that was tried.
     #[serde(flatten)]
-    pub candidate: Candidate,
+    pub candidate: C,
     /// Decision on the change.
     pub verdict: TuneVerdict,
     /// Why, where the measurements do not say.
     pub why: Option<String>,
-    /// With the change against without, alone or on top of what had helped by then; null where it was not measured.
+    /// The changes beside which it was screened last: `cache=writeback + aio=io_uring`; null where there were none.
+    pub beside: Option<String>,
+    /// With it against without, beside these; null where it was not measured.
     pub screening: Option<Comparison>,
-    /// Comparison measured again, together with the others that helped; null where that was not measured.
+    /// With it against without, beside all others that were confirmed with it; null where that was not measured.
     pub confirmation: Option<Comparison>,
+}
+
+/// Findings of every run of `tune`: of a running VM, and of a guest that it booted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TuneOutcome<C> {
+    /// All that are kept against none, by measurements of their own; null where nothing is kept.
+    pub total: Option<Comparison>,
+    /// Candidates with their decisions.
+    pub candidates: Vec<TuneRow<C>>,
+    /// Remedies that were not tried.
+    pub not_tried: Vec<NotTried>,
+    /// Why it ended before all was decided.
+    pub ended: Option<String>,
+    /// Duration of the measurements, s.
+    pub seconds: f64,
+}
+
+impl<C> TuneOutcome<C> {
+    /// Returns the candidates that are kept.
+    pub fn kept(&self) -> impl Iterator<Item = &TuneRow<C>> {
+        let rows = self.candidates.iter();
+        rows.filter(|row| row.verdict == TuneVerdict::Keep)
+    }
 }
 
 /// A figure of the VM without the changes that are kept, and with them.
@@ -57,47 +82,22 @@ pub struct BeforeAfter {
     pub comparison: Option<Comparison>,
 }
 
-/// The findings of `tune`.
+/// The findings of `tune` on a running VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuneFindings {
+    /// Findings of every run.
+    #[serde(flatten)]
+    pub outcome: TuneOutcome<Candidate>,
     /// VM that was tuned.
     pub vm: VmFacts,
     /// True if settings were changed.
     pub applied: bool,
     /// The figure that counts in the total.
     pub metric: String,
-    /// All that are kept against none, by measurements of their own; null where nothing is kept.
-    pub total: Option<Comparison>,
     /// Figures of the VM without and with the kept changes.
     pub moved: Vec<BeforeAfter>,
-    /// Candidates with their decisions.
-    pub candidates: Vec<TuneRow>,
     /// True if the kept changes are still on.
     pub is_on: bool,
-    /// Remedies that were not tried.
-    pub not_tried: Vec<NotTried>,
-    /// Why it ended before all was decided.
-    pub ended: Option<String>,
-    /// Duration of the measurements, s.
-    pub seconds: f64,
-}
-
-/// A candidate with what the measurements say of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GuestTuneRow {
-    /// Candidate that the row is about.
-    #[serde(flatten)]
-    pub candidate: GuestCandidate,
-    /// Result for the candidate.
-    pub verdict: TuneVerdict,
-    /// Why, where the measurements do not say.
-    pub why: Option<String>,
-    /// The changes beside which it was screened last: `cache=writeback + aio=io_uring`; null for the baseline alone.
-    pub beside: Option<String>,
-    /// With it against without, beside these; null where it was not measured.
-    pub screening: Option<Comparison>,
-    /// With it against without, beside all others that were confirmed with it; null where that was not measured.
-    pub confirmation: Option<Comparison>,
 }
 
 /// Second screening of candidates beside all that helped, which may have masked them.
@@ -116,18 +116,17 @@ pub struct SecondScreening {
 /// The findings of `tune` on a guest that it booted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestTuneFindings {
+    /// Findings of every run; the total is by the rounds of the confirmation alone.
+    #[serde(flatten)]
+    pub outcome: TuneOutcome<GuestCandidate>,
     /// The figure that decides.
     pub metric: Metric,
-    /// All that is kept against the baseline, by the rounds of the confirmation alone; null where nothing is kept.
-    pub total: Option<Comparison>,
     /// The metric's median with the baseline in these rounds.
     pub before: Option<f64>,
     /// The metric's median with all that is kept, in these rounds.
     pub after: Option<f64>,
     /// Other figures of these rounds.
     pub guards: Vec<BeforeAfter>,
-    /// Candidates with their results.
-    pub candidates: Vec<GuestTuneRow>,
     /// Second screening; null where there was none.
     pub second_screening: Option<SecondScreening>,
     /// The baseline's settings.
@@ -137,20 +136,14 @@ pub struct GuestTuneFindings {
     /// Where nothing is kept: what a candidate may save at most, a part of the time, by the widest interval of those that were
     /// measured until they had one.
     pub at_most: Option<f64>,
-    /// Remedies that were not tried.
-    pub not_tried: Vec<NotTried>,
     /// Differences between the fio job that the workload is from and the workload here, a line each.
     pub job_notes: Vec<String>,
     /// Whose twin it was measured on; null for a guest of vmtax's own.
     pub like: Option<TwinOf>,
-    /// Why it ended before all was decided.
-    pub ended: Option<String>,
     /// Rounds in all.
     pub rounds: u32,
     /// Boots in all.
     pub boots: u32,
-    /// Duration of the tuning, s.
-    pub seconds: f64,
 }
 
 impl GuestTuneFindings {

@@ -413,6 +413,7 @@ mod tests {
             tid: 11,
             folder,
             cpus: Some("0-3".to_owned()),
+            quota: None,
             is_shared: false,
         };
         VmFacts {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use vmtax_findings::{
-    Breakdown, Comparison, CpuContention, Difference, Findings, LayerColumn, ProfileFindings, Row,
-    SampleShare, ShareFindings, ThreadStates, VmRates,
+    Breakdown, Comparison, CpuContention, Difference, EmptyQueue, ExitCount, ExitReason, Findings,
+    LayerColumn, ProfileFindings, Row, SampleShare, ShareFindings, ThreadStates, VmRates,
 };
-use vmtax_model::samples::ApicFeatures;
+use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
-    Check, Checkpoint, ExitReport, FioJob, HostFacts, Machine, Metric, Plan, Role, VmConfiguration,
-    VmFacts, Warning,
+    Check, Checkpoint, ExitReport, FioJob, HostActivity, HostFacts, Machine, Metric, Plan, Role,
+    VmConfiguration, VmFacts, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -54,7 +54,11 @@ pub struct Evidence<'a> {
     pub facts: Option<&'a VmFacts>,
     /// Results of the host's checks, where that is the question.
     pub checks: &'a [Check],
-    /// Configuration of a VM, as a text has it: nothing of it was measured.
+    /// Activity of the host while the running VM was observed.
+    pub activity: Option<&'a HostActivity>,
+    /// Parts of the time in which the running VM's disks had no request.
+    pub queues: &'a [EmptyQueue],
+    /// Configuration of a VM, as a text or the command line of a running QEMU has it: nothing of it was measured.
     pub configuration: Option<&'a VmConfiguration>,
     /// VM exits as `perf kvm stat report` prints them.
     pub exit_report: Option<&'a ExitReport>,
@@ -81,6 +85,14 @@ pub struct Exits<'a> {
     pub counters: &'a BTreeMap<String, u64>,
     /// Features of the guest's local APIC.
     pub apic: ApicFeatures,
+    /// Features of the host's CPU that KVM uses.
+    pub kvm: KvmFeatures,
+    /// By the reason that the CPU gives.
+    pub reasons: &'a [ExitReason],
+    /// Page faults of the guest's memory; `None` where there was none.
+    pub page_faults: Option<&'a ExitCount>,
+    /// Interrupt lines that QEMU's main loop raises as regularly as a timer.
+    pub timers: &'a [TimerLine],
 }
 
 /// A register of a device, by what it is for.
@@ -96,6 +108,16 @@ pub enum Register {
     PmTimer,
     /// The HPET's main counter.
     HpetCounter,
+    /// Registers of one of the HPET's timers.
+    HpetTimer,
+    /// The real-time clock and CMOS memory.
+    Rtc,
+    /// Hyper-V's reference counter, which KVM answers.
+    ReferenceCounter,
+    /// The register by which a vCPU interrupts others, of the local APIC in memory, in x2APIC mode, or by Hyper-V's MSR.
+    InterruptCommand,
+    /// Task priority of the local APIC.
+    TaskPriority,
     /// End of interrupt, of the local APIC in memory.
     Eoi,
     /// End of interrupt, of the local APIC in x2APIC mode.
@@ -115,6 +137,11 @@ impl Register {
             Register::VgaCursor => "CRT controller",
             Register::PmTimer => "PM timer",
             Register::HpetCounter => "main counter",
+            Register::HpetTimer => "comparator",
+            Register::Rtc => "index and data",
+            Register::ReferenceCounter => "reference counter",
+            Register::InterruptCommand => "interrupt command",
+            Register::TaskPriority => "task priority",
             Register::Eoi | Register::EoiByMsr => "end of interrupt",
             Register::Notify => "queue notify",
             Register::Named(name) => name,
@@ -134,6 +161,10 @@ impl Exits<'_> {
 
     pub(crate) fn writes(&self, register: Register) -> u64 {
         self.sum(register, 1)
+    }
+
+    pub(crate) fn accesses(&self, register: Register) -> u64 {
+        self.reads(register).saturating_add(self.writes(register))
     }
 
     pub(crate) fn writes_to_qemu(&self, register: Register) -> u64 {
@@ -230,6 +261,11 @@ impl<'a> Evidence<'a> {
             rows.all(|row| row.to.is_on_path_with(Checkpoint::QemuPop))
         };
         self.main_column().filter(is_disk)
+    }
+
+    /// Returns true if the guest is known to be Windows.
+    pub(crate) fn is_windows(&self) -> bool {
+        self.configuration.is_some_and(|vm| vm.windows.is_some())
     }
 
     /// Returns true if a trial on this machine has a result.

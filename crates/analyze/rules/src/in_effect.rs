@@ -3,9 +3,13 @@
 use crate::{Evidence, Register};
 use std::path::Path;
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, DiskSettings, GuestSettings, NetBackend, Remedy, SettingPlace,
-    ThreadGroup, VmDisk,
+    Accelerator, CLOCK_SOURCE_FILE, Counter, DiskSettings, ExitReport, ExitReportRow,
+    GuestSettings, NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
 };
+
+const BALLOON: &Counter = Counter::named("balloon");
+/// Beginning of the settings of Hyper-V's enlightenments.
+const ENLIGHTENMENT: &str = "cpu-flag.hv-";
 
 /// The part of a VM that a finding is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,6 +110,24 @@ fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InE
         ("cpu-model", "host,,+x2apic") => {
             InEffect::switch(Some(true).filter(|_| writes_msr).or(apic.x2apic), on)
         }
+        ("cpu-model", "host,,+invtsc") => match evidence.configuration {
+            Some(vm) => InEffect::switch(Some(vm.cpu_features.get("invtsc") == Some(&true)), on),
+            None => InEffect::Unknown,
+        },
+        ("cpu-flag.kvm-pv-ipi", _) => pv_ipi(evidence, on),
+        ("qemu-args", "-machine hpet=off") => {
+            let is_off = evidence.configuration.map(|vm| vm.hpet == Some(false));
+            InEffect::switch(is_off, on)
+        }
+        ("rotation_rate", _) => of_guest(evidence, |guest| {
+            let mut disks = guest.disks.iter();
+            disks
+                .all(|disk| disk.rotational == Some(false))
+                .then(|| on.clone())
+        }),
+        (flag, _) if flag.starts_with(ENLIGHTENMENT) => {
+            enlightenment(evidence, flag.trim_start_matches(ENLIGHTENMENT), on)
+        }
         ("machine", "kvm") => {
             let accelerator = evidence.facts.and_then(|facts| facts.accelerator);
             InEffect::switch(accelerator.map(|of_vm| of_vm == Accelerator::Kvm), on)
@@ -116,6 +138,33 @@ fn qemu_argument(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InE
         },
         _ => InEffect::Unknown,
     }
+}
+
+/// An enlightenment by the VM's configuration; other guests than Windows have no use for one.
+fn enlightenment(evidence: &Evidence<'_>, name: &str, on: &str) -> InEffect {
+    match evidence.configuration {
+        Some(vm) if vm.windows.is_none() => InEffect::Absent,
+        Some(vm) => {
+            let is_on = vm.has_all_enlightenments || vm.enlightenments.get(name) == Some(&true);
+            InEffect::switch(Some(is_on), on)
+        }
+        None => InEffect::Unknown,
+    }
+}
+
+/// Interrupts of other vCPUs by a hypercall, which QEMU offers with `-cpu host` alone unless it is switched on. Windows has none.
+fn pv_ipi(evidence: &Evidence<'_>, on: &str) -> InEffect {
+    let Some(vm) = evidence.configuration else {
+        return InEffect::Unknown;
+    };
+    if vm.windows.is_some() {
+        return InEffect::Absent;
+    }
+    let given = vm.cpu_features.get("kvm-pv-ipi").copied();
+    InEffect::switch(
+        Some(given.unwrap_or(vm.cpu_model.as_deref() == Some("host"))),
+        on,
+    )
 }
 
 /// Both submit requests without a pool of threads where QEMU reads past the page cache.
@@ -189,7 +238,7 @@ fn monitor_setting(evidence: &Evidence<'_>, part: &VmPart, setting: &str) -> InE
             Some(iothread.poll_max_ns.to_string())
         }),
         // Where the monitor answers it tells the balloon's size.
-        "balloon" if vm.state.is_some() && vm.memory_use.balloon.is_none() => InEffect::Absent,
+        "balloon" if vm.state.is_some() && vm.counters.get(BALLOON).is_none() => InEffect::Absent,
         _ => InEffect::Unknown,
     }
 }
@@ -232,11 +281,15 @@ fn control_group(evidence: &Evidence<'_>, part: &VmPart, remedy: &Remedy) -> InE
 
 /// The control group of a thread that has no process but the VM's, and limits its CPUs.
 fn own_group<'a>(evidence: &Evidence<'a>, tid: i32) -> Option<&'a ThreadGroup> {
-    let mut groups = evidence.facts?.thread_groups.iter();
-    groups.find(|group| group.tid == tid && !group.is_shared && group.cpus.is_some())
+    let group = evidence.facts?.thread_group(tid);
+    group.filter(|group| !group.is_shared && group.cpus.is_some())
 }
 
 fn of_guest(evidence: &Evidence<'_>, value: impl Fn(&GuestSettings) -> Option<String>) -> InEffect {
+    // Remedies in the guest are those of Linux.
+    if evidence.is_windows() {
+        return InEffect::Absent;
+    }
     let guest = evidence.vm.and_then(|vm| vm.settings.guest.as_ref());
     InEffect::one(guest.and_then(value))
 }
@@ -256,6 +309,7 @@ fn guest_file(guest: &GuestSettings, file: &str) -> Option<String> {
         "cache_type" => disk.cache_type.clone(),
         "queue/scheduler" => disk.scheduler.clone(),
         "queue/read_ahead_kb" => disk.read_ahead_kb.map(|kib| kib.to_string()),
+        "queue/rotational" => disk.rotational.map(|rotates| u8::from(rotates).to_string()),
         _ => None,
     }
 }
@@ -270,10 +324,28 @@ fn words(line: &str, words: &str) -> String {
     }
 }
 
+/// Tells whether a report is of Intel's CPUs, whose reasons are written in capitals; `None` without a row.
+fn is_intel(report: &ExitReport) -> Option<bool> {
+    let is_in_capitals = |row: &ExitReportRow| !row.reason.contains(|c: char| c.is_lowercase());
+    let has_rows = !report.rows.is_empty();
+    has_rows.then(|| report.rows.iter().any(is_in_capitals))
+}
+
 fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
     let mut queues = evidence.vm.iter().flat_map(|vm| &vm.settings.host_queues);
     if let Some(queue) = queues.find(|queue| queue.scheduler_file() == Path::new(file)) {
         return InEffect::Values(vec![queue.scheduler.clone()]);
+    }
+    let of_other_vendor = |intel: bool| match intel {
+        true => "/sys/module/kvm_amd/",
+        false => "/sys/module/kvm_intel/",
+    };
+    let module = evidence
+        .exits
+        .and_then(|exits| exits.kvm.is_intel)
+        .or(evidence.exit_report.and_then(is_intel));
+    if module.is_some_and(|intel| file.starts_with(of_other_vendor(intel))) {
+        return InEffect::Absent;
     }
     // Older recordings have none.
     match evidence.host.filter(|host| !host.settings.is_empty()) {

@@ -2,11 +2,11 @@ use super::*;
 use crate::rule::Rule;
 use crate::{Exits, Finding, rules, test_evidence};
 use std::collections::BTreeMap;
-use vmtax_findings::{MemoryRates, VmRates};
-use vmtax_model::samples::ApicFeatures;
+use vmtax_findings::VmRates;
+use vmtax_model::samples::{ApicFeatures, KvmFeatures};
 use vmtax_model::{
-    GuestDiskSettings, HostQueue, IothreadSettings, Qcow2Settings, RunState, VmFacts, VmNic,
-    VmSettings,
+    GuestDiskSettings, HostQueue, IothreadSettings, Qcow2Settings, RunState, VmConfiguration,
+    VmFacts, VmNic, VmSettings,
 };
 
 /// Findings of these rules are proof that no remedy of theirs is in effect: each is an exit, a stop or a reading that the setting
@@ -54,6 +54,7 @@ fn in_guest() -> GuestSettings {
         cache_type: Some("write back".to_owned()),
         scheduler: Some("none".to_owned()),
         read_ahead_kb: Some(128),
+        rotational: Some(false),
     };
     GuestSettings {
         clock_source: "kvm-clock".to_owned(),
@@ -111,6 +112,7 @@ fn tuned() -> (VmFacts, VmRates) {
         host_queues: vec![HostQueue {
             device: "sda".to_owned(),
             scheduler: "none".to_owned(),
+            rotational: Some(false),
         }],
         guest: Some(in_guest()),
         ..VmSettings::default()
@@ -126,7 +128,11 @@ fn tuned() -> (VmFacts, VmRates) {
 }
 
 /// The result of `read` for evidence of a tuned VM on a host that is tuned as the rule wants it.
-fn with_tuned<T>(rule: &Rule, read: impl Fn(&Evidence<'_>) -> T) -> T {
+fn with_tuned<T>(
+    rule: &Rule,
+    configuration: &VmConfiguration,
+    read: impl Fn(&Evidence<'_>) -> T,
+) -> T {
     let (facts, rates) = tuned();
     let mut host = test_evidence::host();
     for remedy in rule
@@ -154,6 +160,10 @@ fn with_tuned<T>(rule: &Rule, read: impl Fn(&Evidence<'_>) -> T) -> T {
         tick: None,
         counters,
         apic,
+        kvm: KvmFeatures::default(),
+        reasons: &[],
+        page_faults: None,
+        timers: &[],
     };
     let (host, facts, vm, exits) = (Some(&host), Some(&facts), Some(&rates), Some(&exits));
     read(&Evidence {
@@ -161,8 +171,24 @@ fn with_tuned<T>(rule: &Rule, read: impl Fn(&Evidence<'_>) -> T) -> T {
         facts,
         vm,
         exits,
+        configuration: Some(configuration),
         ..Evidence::default()
     })
+}
+
+/// Guests of Linux and of Windows that have every setting of a command line as remedies want it.
+fn configured() -> [VmConfiguration; 2] {
+    let with_all = |vm: VmConfiguration| VmConfiguration {
+        cpu_model: Some("host".to_owned()),
+        cpu_features: [("invtsc".to_owned(), true)].into(),
+        hpet: Some(false),
+        ..vm
+    };
+    let enlightenments = ["time", "stimer", "ipi", "vapic", "avic"];
+    [
+        with_all(VmConfiguration::default()),
+        with_all(test_evidence::windows(&enlightenments)),
+    ]
 }
 
 /// Settings that the rule advises for the disk of a tuned VM.
@@ -184,11 +210,13 @@ fn advised(rule: &Rule, evidence: &Evidence<'_>) -> Vec<String> {
 #[test]
 fn no_rule_advises_what_is_in_effect() {
     let is_read = |rule: &&Rule| !PROVEN_BY_THE_FINDING.contains(&rule.id);
-    let all: Vec<String> = rules()
-        .filter(is_read)
-        .flat_map(|rule| with_tuned(rule, |tuned| advised(rule, tuned)))
-        .collect();
-    assert_eq!(all, [""; 0]);
+    for vm in configured() {
+        let all: Vec<String> = rules()
+            .filter(is_read)
+            .flat_map(|rule| with_tuned(rule, &vm, |tuned| advised(rule, tuned)))
+            .collect();
+        assert_eq!(all, [""; 0], "{vm:?}");
+    }
     let not_tuned = rules()
         .filter(is_read)
         .flat_map(|rule| advised(rule, &Evidence::default()));
@@ -326,13 +354,12 @@ fn a_host_without_idle_states_is_told_of_none() {
 
 #[test]
 fn memory_without_a_balloon_has_none_to_set() {
-    let balloon_setting = |balloon| {
-        let memory_use = MemoryRates {
-            balloon,
-            ..MemoryRates::default()
-        };
+    let balloon_setting = |balloon: Option<f64>| {
         let vm = VmRates {
-            memory_use,
+            counters: balloon
+                .map(|bytes| ("balloon", bytes))
+                .into_iter()
+                .collect(),
             state: Some(RunState::Running),
             ..VmRates::default()
         };
@@ -346,7 +373,7 @@ fn memory_without_a_balloon_has_none_to_set() {
         )
     };
     assert_eq!(
-        (balloon_setting(None), balloon_setting(Some(1 << 30))),
+        (balloon_setting(None), balloon_setting(Some(1.0))),
         (InEffect::Absent, InEffect::Unknown)
     );
 }

@@ -13,7 +13,7 @@ pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
 
-use rules::{about_texts, costs, is_about_hang, settings_to_check};
+use rules::{about_texts, configured_settings, costs, is_about_hang, settings_to_check};
 use vmtax_findings::Advice;
 use vmtax_model::{HostFacts, Warning};
 
@@ -39,10 +39,11 @@ pub fn sort(advice: &mut [Advice]) {
     advice.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
 }
 
-/// Settings of a running VM's host that are worth a check. What they cost was not measured: they are no causes, and a VM that has
-/// them is healthy.
+/// Settings of a running VM and its host that are worth a check. What they cost was not measured: they are no causes, and a VM that
+/// has them is healthy.
 pub fn settings(evidence: &Evidence<'_>) -> Vec<Advice> {
     settings_to_check()
+        .chain(configured_settings())
         .flat_map(|rule| rule.advice(evidence))
         .collect()
 }

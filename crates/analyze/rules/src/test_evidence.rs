@@ -3,13 +3,13 @@
 use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
 use vmtax_findings::{
-    Advice, ClockFinding, Comparison, Estimate, Findings, HeatMap, LayerColumn, MachineColumn,
-    Matched, OverheadRow, Row, State, Summary, Verdict,
+    Advice, ClockFinding, Comparison, Estimate, ExitCount, ExitReason, Findings, HeatMap,
+    LayerColumn, MachineColumn, Matched, OverheadRow, Row, State, Summary, Verdict,
 };
-use vmtax_model::samples::ApicFeatures;
+use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
     Check, Checkpoint, HostFacts, Interval, KernelIdentity, KvmClass, Layer, Machine, Metric, Plan,
-    Readiness, Remedy, SCHEMA, WorkloadSpec, testing,
+    Readiness, Remedy, SCHEMA, VmConfiguration, WorkloadSpec, testing,
 };
 
 /// Returns the advice of one rule.
@@ -97,6 +97,10 @@ pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
         tick: None,
         counters,
         apic,
+        kvm: KvmFeatures::default(),
+        reasons: &[],
+        page_faults: None,
+        timers: &[],
     };
     !advice(
         id,
@@ -106,6 +110,68 @@ pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
         },
     )
     .is_empty()
+}
+
+/// Ten seconds of exits of four vCPUs.
+#[derive(Default)]
+pub(crate) struct TestExits {
+    pub registers: Vec<(Register, [u64; 3])>,
+    pub mean_ns: f64,
+    pub kvm: KvmFeatures,
+    pub reasons: Vec<ExitReason>,
+    pub page_faults: Option<ExitCount>,
+    pub timers: Vec<TimerLine>,
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl TestExits {
+    /// Returns the advice of one rule about these exits of a VM with this configuration.
+    pub fn advice(&self, id: &str, configuration: Option<&VmConfiguration>) -> Vec<Advice> {
+        let exits = Exits {
+            seconds: 10.0,
+            vcpus: 4,
+            mean_ns: self.mean_ns,
+            registers: &self.registers,
+            tick: None,
+            counters: &self.counters,
+            apic: ApicFeatures::default(),
+            kvm: self.kvm,
+            reasons: &self.reasons,
+            page_faults: self.page_faults.as_ref(),
+            timers: &self.timers,
+        };
+        let evidence = Evidence {
+            exits: Some(&exits),
+            configuration,
+            ..Evidence::default()
+        };
+        advice(id, &evidence)
+    }
+}
+
+/// Exits of one reason, of the same time each, ns.
+pub(crate) fn reason(name: &str, count: u64, mean_ns: f64) -> ExitReason {
+    let exits = ExitCount {
+        count,
+        timed: count,
+        total_ns: count as f64 * mean_ns,
+        mean_ns: Some(mean_ns),
+        ..ExitCount::default()
+    };
+    ExitReason::new(name.to_owned(), exits)
+}
+
+/// A Windows guest of KVM with these enlightenments.
+pub(crate) fn windows(enlightenments: &[&str]) -> VmConfiguration {
+    let on = enlightenments.iter().map(|name| ((*name).to_owned(), true));
+    VmConfiguration {
+        is_kvm: Some(true),
+        windows: Some("its clock has local time (-rtc base=localtime)".to_owned()),
+        cpu_model: Some("host".to_owned()),
+        cpus: 4,
+        enlightenments: on.collect(),
+        ..VmConfiguration::default()
+    }
 }
 
 /// Overheads of one guest over six rounds: each metric costs its ratio, which is shown.

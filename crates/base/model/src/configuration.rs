@@ -1,10 +1,13 @@
-//! Configuration of a VM as people paste it: a QEMU command line, a domain of libvirt, a file of Proxmox.
+//! Configuration of a VM as people paste it, or as the command line of a running QEMU has it: a QEMU command line, a domain of
+//! libvirt, a file of Proxmox.
 
 use crate::Manager;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Configuration of a VM, as far as a text tells it. What the text does not say is absent, not guessed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct VmConfiguration {
     /// Kind and name of the text's VM: `libvirt domain web01`.
     pub source: String,
@@ -53,7 +56,8 @@ pub struct VmConfiguration {
 }
 
 /// A disk in a VM's configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ConfiguredDisk {
     /// Name of the disk in the text: libvirt's target, Proxmox's key, ID of the device or drive.
     pub name: String,
@@ -76,7 +80,8 @@ pub struct ConfiguredDisk {
 }
 
 /// A network card in a VM's configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ConfiguredNic {
     /// Name of the card in the text.
     pub name: String,

@@ -84,6 +84,11 @@ impl Latency {
         self.0.saturating_record(ns);
     }
 
+    /// Count `count` operations of `ns` nanoseconds each.
+    pub fn record_many(&mut self, ns: u64, count: u64) {
+        self.0.saturating_record_n(ns, count);
+    }
+
     /// Count all of another distribution too.
     pub fn add(&mut self, other: &Latency) {
         // Both have the same bounds by construction or by `from_text`, so this cannot fail.

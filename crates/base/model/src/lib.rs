@@ -4,6 +4,7 @@
 mod antipattern;
 mod checkpoint;
 mod configuration;
+mod counter;
 pub mod cpu_list;
 mod fact;
 mod latency;
@@ -13,6 +14,7 @@ mod net_backend;
 pub mod number;
 mod plan;
 pub mod samples;
+mod secret;
 mod setting;
 mod share;
 mod shell;
@@ -30,11 +32,13 @@ mod workload;
 
 pub use antipattern::Antipattern;
 pub use checkpoint::{
-    Checkpoint, CheckpointInfo, DISK, EventSource, Layer, NETWORK, PROBE_GROUP, Scope, Side,
+    Checkpoint, CheckpointInfo, DISK, DeviceClass, EventSource, Layer, NETWORK, PROBE_GROUP, Scope,
+    Side,
 };
 pub use configuration::{
     ConfiguredDisk, ConfiguredNic, ExitReport, ExitReportRow, FioJob, VmConfiguration,
 };
+pub use counter::{Counter, CounterMap, CounterSource, CounterUnit};
 pub use fact::{
     Check, CpuFacts, HostFacts, HostIdentity, HostProblem, KernelFacts, KvmClass, KvmFacts,
     LOCKDOWN_FILE, QemuFacts, Readiness, SourceOfKernel, host_setting_files,
@@ -46,18 +50,19 @@ pub use machine::{Accelerator, Machine, Vmm};
 pub use net_backend::NetBackend;
 pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{
-    Column, CommandSpec, Compare, DeviceClass, Execution, Forward, Grows, Guest, GuestTune,
-    MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan,
-    PlanError, Printed, ProfileSettings, SharedBoot, SizeRange, Slot, Study, TIMED_OUT, Variant,
-    VmIdentity, WithCommand,
+    Column, CommandSpec, Compare, Execution, Forward, Grows, Guest, GuestTune, MetricPattern,
+    NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, Printed,
+    ProfileSettings, SharedBoot, SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity, VmStudy,
+    WithCommand,
 };
 pub use samples::AddressSpace;
+pub use secret::{SECRET_REMOVED, without_secrets, words_without_secrets};
 pub use setting::{
     Libvirt, NO_FIGURE, Remedy, Restored, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,
     SpecialValue, Unset,
 };
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
-pub use shell::{limit_remedy, shell_line, shell_path};
+pub use shell::{limit_remedy, shell_line, shell_path, shell_words};
 pub use trace::{
     CallCount, CallCounts, ClockReading, CountBy, CountMethod, EventCost, EventKind, Extent,
     GuestDisk, GuestNic, HostDisk, Inside, InsideFacts, Missing, Moment, Ping, Probes, QemuThread,
@@ -70,21 +75,22 @@ pub use trial::{
 };
 pub use tune::{
     Candidate, GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep,
-    NotTried, PairPlan, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep, TwinOf,
+    NotTried, PairPlan, Tried, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, TuneStep,
+    TwinOf,
 };
 pub use vm::{
     Ability, AbilityName, BlockedThread, FailureKind, KernelFailure, Managed, Manager, ProcessStop,
-    RoleSource, RunState, VmDisk, VmFacts, VmNic, device_id, libvirt_target,
+    RoleSource, RunState, ThreadGroup, VmDisk, VmFacts, VmNic, device_id, libvirt_target,
 };
 pub use vm_counters::{
-    BlockDevice, CgroupCounters, DaemonCounters, DiskCounters, GuestCounters, GuestDiskCounters,
-    KvmCounters, LatencyHistogram, MemoryCounters, NicCounters, NotObserved, ProcessIo,
-    RequestCounters, ThreadCounters, VmCounters, VmSamples,
+    BlockDevice, DaemonCounters, DeviceUser, DiskCounters, GuestCounters, GuestDiskCounters,
+    HostActivity, LatencyHistogram, NicCounters, NotObserved, NumaBalancing, RequestCounters,
+    ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_settings::{
     CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,
     GuestSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
-    ShareDevice, ShareServer, ThreadGroup, VmSettings, is_disk_name,
+    ShareDevice, ShareServer, VmSettings, is_disk_name,
 };
 pub use vm_trace::{
     DiskBus, GuestTrace, IMPORTED_CLOCK, ImportFacts, ImportedFile, ImportedFiles, JoinedClock,

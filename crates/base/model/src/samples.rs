@@ -1,7 +1,7 @@
 //! Artifacts of observers of a process: sampled stacks, counted VM exits, and what else a profile is computed
 //! of. Each type is one file of a trial's folder ([`crate::files`]).
 
-use crate::{ClockReading, Missing, ProcessStop, QemuThread, RunState, VmFacts};
+use crate::{ClockReading, Missing, ProcessStop, QemuThread, RunState, VmConfiguration, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use strum::IntoStaticStr;
@@ -293,6 +293,23 @@ pub struct ExitCounts {
     /// Features of the guest's local APIC.
     #[serde(default)]
     pub apic: ApicFeatures,
+    /// Features of the host's CPU that KVM uses.
+    #[serde(default)]
+    pub kvm: KvmFeatures,
+    /// The configuration with which QEMU was started, by its command line; null where that cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<VmConfiguration>,
+}
+
+/// Features of the host's CPU that save VM exits, as the parameters of KVM's modules have them; null where no module says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvmFeatures {
+    /// True where the module is `kvm_intel`, false where it is `kvm_amd`.
+    pub is_intel: Option<bool>,
+    /// The CPU translates the guest's addresses: EPT (`kvm_intel.ept`), NPT (`kvm_amd.npt`).
+    pub nested_paging: Option<bool>,
+    /// The CPU serves the guest's local APIC: APICv (`kvm_intel.enable_apicv`), AVIC (`kvm_amd.avic`).
+    pub apicv: Option<bool>,
 }
 
 /// Features of a guest's CPU by which an interrupt ends with a cheaper VM exit or without one; null where nothing says so.
@@ -313,8 +330,14 @@ pub struct TracedExits {
     pub threads: Vec<QemuThread>,
     /// Counts of exits by thread, reason and address.
     pub rows: Vec<ExitRow>,
+    /// Times of vCPUs in their guest; none where KVM does not trace each exit and entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_guest: Vec<GuestTime>,
     /// Periodic interrupts: count and rate per second.
     pub regular: Vec<(u64, f64)>,
+    /// Timers that QEMU emulates, by the interrupt line that they raise regularly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timer_lines: Vec<TimerLine>,
     /// Ticks of the clock that stamps events, per µs.
     pub mhz: f64,
     /// Events lost for lack of buffer space.
@@ -322,6 +345,28 @@ pub struct TracedExits {
     /// True if the trace does not say which exits were handed to user space: [`ExitRow::user`] is 0 then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub user_unknown: bool,
+}
+
+/// Time of a vCPU in its guest, from each `kvm_entry` to the next `kvm_exit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestTime {
+    /// The vCPU's thread.
+    pub tid: i32,
+    /// The time, ticks.
+    pub ticks: u64,
+}
+
+/// An interrupt line that a thread of QEMU raises as regularly as a timer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TimerLine {
+    /// Line of the interrupt controllers: 0 and 2 of the PIT or the HPET, 8 of the RTC.
+    pub line: u32,
+    /// TID of the thread that raises it.
+    pub tid: i32,
+    /// Number of regular intervals.
+    pub count: u64,
+    /// Its rate, Hz.
+    pub hz: f64,
 }
 
 /// VM exits of one thread, for one reason, at one address.

@@ -109,6 +109,20 @@ impl ShareMethod {
         )
     }
 
+    /// Returns what a guest's kernel has for it. A disk with ext4 takes nothing that a guest has not anyway.
+    pub const fn driver(self) -> ShareDriver {
+        let (modules, message): (&[&str], &str) = match self {
+            ShareMethod::NineP => (&["9pnet_virtio", "9p"], "9p"),
+            ShareMethod::Virtiofs => (&["virtiofs"], "virtio"),
+            ShareMethod::Nfs3 => (&["virtio_net", "nfsv3"], "NFS"),
+            ShareMethod::Nfs4 => (&["virtio_net", "nfsv4"], "NFS"),
+            ShareMethod::Disk => (&[], "EXT4"),
+            ShareMethod::Erofs => (&["erofs"], "erofs"),
+            ShareMethod::Squashfs => (&["squashfs"], "SQUASHFS"),
+        };
+        ShareDriver { modules, message }
+    }
+
     /// Returns the names of the options that the method takes; a disk also takes any setting of QEMU's block layer and
     /// device.
     pub const fn options(self) -> &'static [&'static str] {
@@ -135,6 +149,15 @@ impl ShareMethod {
             ShareMethod::Erofs | ShareMethod::Squashfs => &["compress", "aio", "cache", "iothread"],
         }
     }
+}
+
+/// What the kernel of a guest has for a share method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareDriver {
+    /// Modules that it takes besides those of every guest.
+    pub modules: &'static [&'static str],
+    /// Word that all its messages have.
+    pub message: &'static str,
 }
 
 impl FromStr for ShareMethod {
@@ -228,7 +251,7 @@ impl Share {
     /// Returns true if the guest can only read with this share method: an image that cannot be written, or
     /// `readonly=on`.
     pub fn is_read_only(&self) -> bool {
-        matches!(self.method, ShareMethod::Erofs | ShareMethod::Squashfs) || self.is_on("readonly")
+        (self.method.is_image() && self.method != ShareMethod::Disk) || self.is_on("readonly")
     }
 
     /// Returns true if a guest may only read this tree. The user's own tree is only read, too, unless the guest has a

@@ -15,6 +15,36 @@ pub fn shell_line(words: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
+/// The words of a line as a shell has them: quotes, and backslashes before any character, also before the end of a line. Nothing is
+/// expanded. `None` where a quote is open at the end.
+pub fn shell_words(line: &str) -> Option<Vec<String>> {
+    let (mut all, mut word): (Vec<String>, Option<String>) = (Vec::new(), None);
+    let mut letters = line.chars();
+    let mut quote = None;
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (Some(open), letter) if letter == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => match letters.next() {
+                Some('\n') => {}
+                // Between double quotes it stands for itself before most.
+                Some(next) if quote.is_some() && !matches!(next, '"' | '\\' | '$' | '`') => {
+                    word.get_or_insert_default().extend(['\\', next]);
+                }
+                Some(next) => word.get_or_insert_default().push(next),
+                None => {}
+            },
+            (None, blank) if blank.is_whitespace() => all.extend(word.take()),
+            (_, letter) => word.get_or_insert_default().push(letter),
+        }
+    }
+    all.extend(word);
+    quote.is_none().then_some(all)
+}
+
 /// A part of a path as it stands in a command, unquoted; `None` where no shell takes it in one line.
 pub fn shell_path(path: &str) -> Option<String> {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:,@%+".contains(c);

@@ -193,6 +193,21 @@ pub fn skipped(why: &str) {
     }
 }
 
+/// The accelerators of QEMUs that are tested: both, KVM only where this user may use it.
+pub fn accelerators() -> Vec<&'static str> {
+    match std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+    {
+        Ok(_) => vec!["kvm", "tcg"],
+        Err(e) => {
+            skipped(&format!("KVM: /dev/kvm: {e}"));
+            vec!["tcg"]
+        }
+    }
+}
+
 /// Answers a runner that asks a program without a test harness for its tests: it is one, of this name. Tells whether it asked.
 pub fn listed(test: &str) -> bool {
     let asked = |what: &str| std::env::args().any(|argument| argument == what);

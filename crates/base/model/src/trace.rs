@@ -345,6 +345,8 @@ pub mod files {
     pub const FACTS: &str = "trace.json";
     /// The workload's stamps: [`crate::Series`].
     pub const SERIES: &str = "ops.series";
+    /// fio's own output.
+    pub const FIO: &str = "fio.json";
     /// The folder of the guest's trace.
     pub const GUEST: &str = "guest-trace";
     /// The folder of the host's trace.

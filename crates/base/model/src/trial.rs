@@ -166,6 +166,9 @@ pub struct TrialResult {
     pub timer: Timer,
     /// The kernel underneath.
     pub kernel: KernelIdentity,
+    /// Output of the program that made the requests, as it is: on its way to [`crate::files::FIO`], where a recording keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
 }
 
 /// The most kinds of operations that a result may have: four times what the workload with the most kinds has.
@@ -210,6 +213,7 @@ impl TrialResult {
             total_s: 0.0,
             timer,
             kernel,
+            output: None,
         }
     }
 

@@ -65,7 +65,13 @@ pub enum TuneMetric {
     },
 }
 
-/// A change that is tried.
+/// A change that a tuning tries.
+pub trait Tried {
+    /// Returns the name that people know it by: `aio=native`, "Remove the I/O limits of disk0".
+    fn name(&self) -> &str;
+}
+
+/// A change of a running VM that is tried.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Candidate {
@@ -77,6 +83,12 @@ pub struct Candidate {
     pub ceiling: f64,
     /// Change to a setting that is tried.
     pub change: LiveChange,
+}
+
+impl Tried for Candidate {
+    fn name(&self) -> &str {
+        &self.change.action
+    }
 }
 
 /// A remedy that is not tried, with the reason.
@@ -114,6 +126,13 @@ pub struct PairPlan {
     pub base: Vec<usize>,
     /// True if the measurement with the change comes first.
     pub changed_first: bool,
+}
+
+impl PairPlan {
+    /// Returns true if the pair is of this phase, and these candidates change in it.
+    pub fn is_of(&self, phase: TunePhase, changed: &[usize]) -> bool {
+        self.phase == phase && self.changed == changed
+    }
 }
 
 /// Next action of a tuning.
@@ -234,6 +253,12 @@ pub struct GuestCandidate {
     /// Cost of applying it to a VM; absent in older plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<ChangeCost>,
+}
+
+impl Tried for GuestCandidate {
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// Why rounds are measured.

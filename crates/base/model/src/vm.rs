@@ -1,6 +1,6 @@
 //! A virtual machine as it is observed: one that vmtax booted, or one that runs already; states in which its guest does not run.
 
-use crate::{Accelerator, Missing, QemuThread, Role, ThreadGroup, Vmm};
+use crate::{Accelerator, Missing, QemuThread, Role, Vmm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -64,6 +64,11 @@ impl VmFacts {
         Self::argument_for(self.name.as_ref(), self.pid)
     }
 
+    /// Returns the control groups of this thread, where they are known.
+    pub fn thread_group(&self, tid: i32) -> Option<&ThreadGroup> {
+        self.thread_groups.iter().find(|group| group.tid == tid)
+    }
+
     /// Returns the argument that names the VM of a process in a command to copy, as [`VmFacts::argument`].
     pub fn argument_for(name: Option<&String>, pid: i32) -> String {
         let is_plain = |name: &&String| {
@@ -85,6 +90,23 @@ impl VmFacts {
             ..VmFacts::default()
         }
     }
+}
+
+/// The control group that decides on which CPUs a thread of a VM may run: of version 2, or of the cpuset controller of version 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadGroup {
+    /// TID of the thread.
+    pub tid: i32,
+    /// The group's folder.
+    pub folder: PathBuf,
+    /// The content of its `cpuset.cpus`; null where it has no such file.
+    pub cpus: Option<String>,
+    /// File of the thread's CPU quota, `cpu.max` or of version 1 `cpu.cfs_quota_us`, with `cpu.stat` beside it; null
+    /// where the thread is in the root group, which has none.
+    #[serde(default)]
+    pub quota: Option<PathBuf>,
+    /// True if the group has processes that are not the VM's.
+    pub is_shared: bool,
 }
 
 /// A VM that a program manages.

@@ -1,7 +1,8 @@
 //! Counters of a running VM at one moment: of the host's kernel, and of its monitor where that was asked.
 
 use crate::{
-    BlockedThread, KernelFailure, Missing, ProcessStop, Role, RunState, VmFacts, VmSettings,
+    BlockedThread, CounterMap, KernelFailure, Missing, ProcessStop, Role, RunState, VmFacts,
+    VmSettings,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,20 +29,13 @@ pub struct VmCounters {
     pub kernel_failure: Option<KernelFailure>,
     /// Threads of its process, with the kernel's threads that serve it.
     pub threads: Vec<ThreadCounters>,
-    /// Memory of the process on the host.
-    pub memory: MemoryCounters,
-    /// Counters of the VM's control group.
-    pub cgroup: CgroupCounters,
-    /// Bytes that the process read from and wrote to block devices.
-    pub process_io: Option<ProcessIo>,
+    /// Counters that are one number each.
+    #[serde(default)]
+    pub counters: CounterMap<u64>,
     /// Counters of the guest's disks.
     pub disks: Vec<DiskCounters>,
     /// Counters of the VM's tap devices.
     pub nics: Vec<NicCounters>,
-    /// KVM's counters, summed over its vCPUs.
-    pub kvm: Option<KvmCounters>,
-    /// The guest's memory without what the balloon holds, bytes.
-    pub balloon: Option<u64>,
     /// Counters of the guest itself; null without an agent in it that answers.
     pub guest: Option<GuestCounters>,
     /// Time that the monitor took over its answers, ns.
@@ -65,8 +59,44 @@ pub struct VmSamples {
     pub before: VmCounters,
     /// At the end.
     pub after: VmCounters,
+    /// Activity of the host meanwhile.
+    #[serde(default)]
+    pub host: HostActivity,
     /// Data that the counters lack.
     pub missing: Vec<Missing>,
+}
+
+/// Activity of the host between two samples of a VM, besides the VM's own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostActivity {
+    /// Work of the kernel's NUMA balancing; null where it does none.
+    pub numa: Option<NumaBalancing>,
+    /// Other processes that read or wrote a device beneath the VM's disks, those with most bytes first.
+    pub device_users: Vec<DeviceUser>,
+}
+
+/// Work of the kernel's NUMA balancing for all processes of the host: `numa_hint_faults`, `numa_pages_migrated` of /proc/vmstat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct NumaBalancing {
+    /// Page faults in memory that it unmapped, per second.
+    pub hint_faults_per_s: f64,
+    /// Pages that it moved to another node, per second.
+    pub migrated_per_s: f64,
+}
+
+/// A process that has files open on a block device and does I/O on block devices.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceUser {
+    /// PID of the process.
+    pub pid: i32,
+    /// Name of the process, as the kernel keeps it.
+    pub name: String,
+    /// Name of the device on which it has files open: `sda`.
+    pub device: String,
+    /// Bytes that it reads from block devices per second.
+    pub read_per_s: f64,
+    /// Bytes that it writes to block devices per second.
+    pub written_per_s: f64,
 }
 
 /// Data that an observer of a diagnosis could not observe.
@@ -131,48 +161,6 @@ pub struct DaemonCounters {
     pub throttled_us: Option<u64>,
     /// The folder of its control group with a CPU quota and no other process; null where there is none.
     pub cgroup: Option<String>,
-}
-
-/// Memory of a VM's process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryCounters {
-    /// Page faults that needed I/O.
-    pub major_faults: u64,
-    /// Resident, bytes; now.
-    pub resident: u64,
-    /// Swapped out, bytes; now.
-    pub swapped: u64,
-    /// In pages of hugetlbfs, bytes; now.
-    pub hugetlb: u64,
-    /// In transparent huge pages, bytes; now. Not read at level 0, since the kernel walks the page tables for it.
-    pub transparent_huge: Option<u64>,
-}
-
-/// Counters of a control group, for all its processes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CgroupCounters {
-    /// Time in which its threads had used up their CPU quota, summed over CPUs, µs.
-    pub throttled_us: Option<u64>,
-    /// Time in which all of its tasks waited for memory, µs: `full` of memory.pressure.
-    pub memory_full_us: Option<u64>,
-    /// Time in which some of its tasks waited for memory, µs.
-    pub memory_some_us: Option<u64>,
-    /// Number of times that `memory.high` slowed the group down.
-    pub memory_high: Option<u64>,
-    /// Processes that the OOM killer ended.
-    pub oom_kills: Option<u64>,
-}
-
-/// I/O of a process, from `/proc/PID/io`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessIo {
-    /// Read from block devices, bytes.
-    pub read_bytes: u64,
-    /// Written to block devices, bytes.
-    pub written_bytes: u64,
-    /// Read by system calls, whatever they read from, bytes.
-    #[serde(default)]
-    pub rchar: u64,
 }
 
 /// A disk of a guest.
@@ -244,17 +232,4 @@ pub struct NicCounters {
     pub tx_bytes: u64,
     /// Packets of the guest that were dropped.
     pub tx_dropped: u64,
-}
-
-/// KVM's counters, as `query-stats` has them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KvmCounters {
-    /// Number of VM exits.
-    pub exits: u64,
-    /// Halts of vCPUs.
-    pub halt_exits: u64,
-    /// Time that halted vCPUs waited blocked, ns.
-    pub halt_wait_ns: u64,
-    /// Time that halted vCPUs polled, ns.
-    pub halt_poll_ns: u64,
 }

@@ -1,6 +1,6 @@
 //! Settings of a running VM that decide how fast it is, and of the kernel in it, which are the guest's word.
 
-use crate::parse_size;
+use crate::{VmConfiguration, parse_size};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -35,6 +35,9 @@ pub struct VmSettings {
     pub host_queues: Vec<HostQueue>,
     /// Settings of the guest's own kernel, which a diagnosis reads; null without an agent in it that reads files.
     pub guest: Option<GuestSettings>,
+    /// The configuration with which QEMU was started, by its command line, which a diagnosis reads; null where that cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<VmConfiguration>,
 }
 
 impl VmSettings {
@@ -46,19 +49,6 @@ impl VmSettings {
             .iter()
             .find(|known| known.disk == disk)
     }
-}
-
-/// The control group that decides on which CPUs a thread of a VM may run: of version 2, or of the cpuset controller of version 1.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadGroup {
-    /// TID of the thread.
-    pub tid: i32,
-    /// The group's folder.
-    pub folder: PathBuf,
-    /// The content of its `cpuset.cpus`; null where it has no such file.
-    pub cpus: Option<String>,
-    /// True if the group has processes that are not the VM's.
-    pub is_shared: bool,
 }
 
 /// A memory limit of a control group.
@@ -108,6 +98,9 @@ pub struct HostQueue {
     pub device: String,
     /// The I/O scheduler in use.
     pub scheduler: String,
+    /// True if the kernel takes the device for one that rotates; null where it does not say.
+    #[serde(default)]
+    pub rotational: Option<bool>,
 }
 
 impl HostQueue {
@@ -285,6 +278,9 @@ pub struct GuestDiskSettings {
     pub scheduler: Option<String>,
     /// Read-ahead of the guest, KiB.
     pub read_ahead_kb: Option<u64>,
+    /// True if the guest's kernel takes the disk for one that rotates.
+    #[serde(default)]
+    pub rotational: Option<bool>,
 }
 
 impl GuestDiskSettings {

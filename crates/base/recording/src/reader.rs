@@ -8,7 +8,9 @@ use serde::Serialize;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use vmtax_model::{HostFacts, Machine, Plan, PlanError, TrialRecord, WorkloadName};
+use vmtax_model::{
+    HostFacts, Machine, Plan, PlanError, TrialRecord, WorkloadName, words_without_secrets,
+};
 
 /// None of our own comes near.
 const LARGEST_FILE: u64 = 4 << 20;
@@ -62,7 +64,8 @@ pub(crate) fn open_head(folder: &Path) -> Result<(Manifest, Plan, HostFacts), Re
         missing,
     };
     let path = folder.join(PLAN);
-    let Some(manifest) = read_json(&folder.join(MANIFEST), LARGEST_FILE)? else {
+    let manifest: Option<Manifest> = read_json(&folder.join(MANIFEST), LARGEST_FILE)?;
+    let Some(manifest) = manifest else {
         // It is written last.
         let has_trials = || trial_numbers(folder).is_ok_and(|numbers| !numbers.is_empty());
         return Err(match !path.is_file() || has_trials() {
@@ -76,7 +79,13 @@ pub(crate) fn open_head(folder: &Path) -> Result<(Manifest, Plan, HostFacts), Re
         .and_then(|text| Plan::from_toml(&text))
         .map_err(|source| RecordingError::Plan { path, source })?;
     let host = read_json(&folder.join(HOST), LARGEST_FILE)?.ok_or_else(|| foreign(HOST))?;
-    Ok((manifest, plan, host))
+    // Older versions stored secrets.
+    let command = words_without_secrets(&manifest.command);
+    let manifest = Manifest {
+        command,
+        ..manifest
+    };
+    Ok((manifest, plan.without_secrets(), host))
 }
 
 /// The numbers of the trials' folders, in order; what else lies there is none of ours.

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use rustix::fd::OwnedFd;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{HostFacts, KernelFacts, Plan, SCHEMA, SizeRange, Study, TrialRecord};
+use vmtax_model::{
+    HostFacts, KernelFacts, Plan, SCHEMA, SizeRange, Study, TrialRecord, words_without_secrets,
+};
 
 /// A recording under way. What it has written stays readable whatever happens to the process.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub struct Writer {
 
 impl Writer {
     /// Makes `runs/<UTC time>-<plan name>/`, with a number behind it when that exists, and writes everything that is
-    /// known before the first trial. Other users may not read it.
+    /// known before the first trial, without the secrets of the plan and the command. Other users may not read it.
     ///
     /// # Errors
     /// [`RecordingError`] when the folder cannot be made or written, or the plan has no form as TOML.
@@ -63,6 +65,7 @@ impl Writer {
     ) -> Result<Writer, RecordingError> {
         // It names a folder: the check that keeps '/' out of it comes before the folder does.
         plan.check().map_err(|e| unstorable(plan, e))?;
+        let plan = &plan.without_secrets();
         let toml = plan.to_toml().map_err(|e| unstorable(plan, e))?;
         let started = now();
         let name = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), plan.name);
@@ -78,7 +81,7 @@ impl Writer {
         let manifest = Manifest {
             schema: SCHEMA,
             vmtax: vmtax_version.to_owned(),
-            command: command.to_vec(),
+            command: words_without_secrets(command),
             started: started.to_string(),
             ended: None,
             kernels: Vec::new(),
@@ -157,7 +160,7 @@ impl Writer {
     /// # Errors
     /// [`RecordingError`] when it cannot be written.
     pub fn note_parts(&mut self, plan: &Plan) -> Result<(), RecordingError> {
-        self.plan = plan.clone();
+        self.plan = plan.without_secrets();
         self.write_plan()
     }
 

@@ -50,4 +50,6 @@ pub use kernel::{
     SystemCall, ThreadState, VMX, Waker, call_rows, foreign_kvm, system_call, system_call_name,
 };
 pub use packet::{Payload, frame_length, payload, payload_word};
-pub use ring::{CpuStats, Folder, FolderWriter, Input, Keep, PageLayout, RawFile, cpu_stats};
+pub use ring::{
+    CpuStats, Folder, FolderWriter, Input, Keep, PageLayout, RawFile, cpu_of_raw_file, cpu_stats,
+};

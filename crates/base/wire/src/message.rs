@@ -218,6 +218,8 @@ impl Observed {
 }
 
 const LONGEST_NAME: usize = 1024;
+/// A job of fio is an option.
+const LONGEST_OPTION: usize = 64 << 10;
 const MOST_ITEMS: usize = 1000;
 
 impl Reply {
@@ -332,7 +334,17 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
     let texts = texts.chain(&result.notes);
     let texts = texts.chain(result.operations.iter().map(|o| &o.name));
     let texts = texts.chain(result.unsupported.iter().map(|u| &u.reason));
-    let texts = texts.chain(result.workload.options.iter().flat_map(|(k, v)| [k, v]));
+    // They are what was asked for.
+    let mut options = result
+        .workload
+        .options
+        .iter()
+        .flat_map(|(k, v)| [k.len(), v.len()]);
+    if let Some(long) = options.find(|length| *length > LONGEST_OPTION) {
+        return Err(format!(
+            "an option of {long} bytes where {LONGEST_OPTION} is the limit"
+        ));
+    }
     short(
         texts
             .chain(kernel_texts(&result.kernel))

@@ -254,15 +254,8 @@ fn disk(serial: &str) -> Result<PathBuf, String> {
 
 /// The kernel's messages about the mount: more precise than an error number.
 fn kernel_messages(method: ShareMethod) -> Vec<String> {
-    let word = match method {
-        ShareMethod::NineP => "9p",
-        ShareMethod::Virtiofs => "virtio",
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => "NFS",
-        ShareMethod::Disk => "EXT4",
-        ShareMethod::Erofs => "erofs",
-        ShareMethod::Squashfs => "SQUASHFS",
-    };
     let log = kernel_log();
+    let word = method.driver().message;
     let lines = log.lines().rev().filter(|line| line.contains(word));
     lines.take(3).map(str::to_owned).collect()
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use vmtax_guests::kernel::FoundKernels;
-use vmtax_model::{Check, HostFacts, HostIdentity, SCHEMA, host_setting_files};
+use vmtax_model::{Check, HostFacts, HostIdentity, SCHEMA, host_setting_files, without_secrets};
 
 /// Everything about this host, in less than two seconds: QEMUs are asked and KVM is tried at the same time.
 ///
@@ -110,7 +110,7 @@ fn kernel_settings(root: &Path) -> BTreeMap<String, String> {
         )?)?;
         Some((
             pattern.to_owned(),
-            chosen(&text).unwrap_or(&text).to_owned(),
+            without_secrets(chosen(&text).unwrap_or(&text)).into_owned(),
         ))
     };
     host_setting_files().filter_map(value).collect()

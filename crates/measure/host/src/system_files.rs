@@ -89,6 +89,23 @@ pub fn chosen(text: &str) -> Option<&str> {
         .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
+/// Reads the value of a setting from a file of the kernel's: of several in a line, the one in brackets.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn value_in_effect(file: &Path) -> std::io::Result<String> {
+    std::fs::read_to_string(file).map(|text| in_effect(&text).to_owned())
+}
+
+/// The value in the text of such a file.
+pub fn in_effect(text: &str) -> &str {
+    let chosen = text
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map(|(chosen, _)| chosen);
+    chosen.unwrap_or(text).trim()
+}
+
 /// PRETTY_NAME of /etc/os-release, or NAME.
 pub fn distribution(text: &str) -> Option<String> {
     let value = |key: &str| {
@@ -256,6 +273,7 @@ mod tests {
             let _ = list_length(&text);
             let _ = meminfo(&text, &key);
             let _ = chosen(&text);
+            let _ = in_effect(&text);
             let _ = distribution(&text);
             let share = since_boot(&format!("cpu {text}"));
             prop_assert!((0.0..=1.0).contains(&share));

@@ -4,7 +4,7 @@ use crate::error::ImportError;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use vmtax_model::{Accelerator, DeviceClass, ObservedGuest, Study, VmTrace, files};
+use vmtax_model::{Accelerator, DeviceClass, ObservedGuest, Study, VmStudy, VmTrace, files};
 use vmtax_recording::{Recording, TrialFiles};
 use vmtax_wire::{Decoder, Frame, MAX_PIECE, WireError};
 
@@ -29,12 +29,12 @@ impl AddedGuest {
             folder: recording.folder.clone(),
             reason,
         };
-        if !matches!(recording.plan.study, Study::VmLayers(_)) {
+        let Study::Vm(VmStudy::VmLayers, vm) = &recording.plan.study else {
             return Err(refused(
                 "a guest's trace is joined with that of its host: name a recording of `vmtax layers --vm`",
             ));
-        }
-        if matches!(&recording.plan.study, Study::VmLayers(vm) if vm.device == DeviceClass::Net) {
+        };
+        if vm.device == DeviceClass::Net {
             return Err(refused(
                 "a guest's trace has its block requests, and this recording packets: leave --device net out",
             ));

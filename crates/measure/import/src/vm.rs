@@ -4,7 +4,7 @@ use crate::error::ImportError;
 use crate::source::SourceFile;
 use crate::survey::Survey;
 use std::collections::BTreeMap;
-use vmtax_model::samples::{ApicFeatures, ExitCounts, TracedExits};
+use vmtax_model::samples::{ApicFeatures, ExitCounts, KvmFeatures, TracedExits};
 use vmtax_model::{Accelerator, Missing, QemuThread, Role, RoleSource, VmFacts};
 use vmtax_observe::ExitCounter;
 use vmtax_trace::Entry;
@@ -166,6 +166,8 @@ pub(crate) fn count_exits(
         memory_tree: None,
         monitor_advice: "use `vmtax exits --vm` while the VM runs".to_owned(),
         apic: ApicFeatures::default(),
+        kvm: KvmFeatures::default(),
+        configuration: None,
     })
 }
 

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use vmtax_model::testing::KvmGuest;
 use vmtax_model::{Accelerator, DiskBus, EventCost, EventKind, Role, Side};
 use vmtax_observe::{HostDevice, ProbeSet, Tracer, event_costs, host_disk, uprobes};
-use vmtax_vm::{Vm, disk_probe_points};
+use vmtax_vmm::{Vm, disk_probe_points};
 
 fn main() {
     if std::process::id() == 1 {

@@ -17,7 +17,7 @@ use std::fs;
 use vmtax_model::testing::{listed, skipped};
 use vmtax_model::{DiskBus, Role};
 use vmtax_observe::{HostDevice, ProbeSet, Tracer, host_disk, tracefs, uprobes};
-use vmtax_vm::{Vm, disk_probe_points};
+use vmtax_vmm::{Vm, disk_probe_points};
 
 const READS: u64 = 300;
 

@@ -120,9 +120,12 @@ pub enum RunError {
     /// The files and disks for the machines cannot be made.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// Running VMs cannot be sampled.
+    #[error(transparent)]
+    Fleet(#[from] vmtax_live::FleetError),
     /// A change to a running VM cannot be written down.
     #[error(transparent)]
-    Change(#[from] vmtax_vm::ChangeError),
+    Change(#[from] vmtax_live::ChangeError),
     /// Open file handles need more memory than the machines have.
     #[error(
         "{workload} needs about {held_mib} MiB for open file handles, but a machine has {memory_mib} MiB: use --memory {needed}, a smaller count, or how=cached"
@@ -157,7 +160,7 @@ pub enum RunError {
     },
     /// The plan's VM, or its process, is another one by now, or gone.
     #[error(transparent)]
-    Find(#[from] vmtax_vm::FindError),
+    Find(#[from] vmtax_vmm::FindError),
     /// A plan of what another tool recorded, which cannot be recorded again.
     #[error(
         "the plan {plan} is of files of another tool: give these to `vmtax import`, stacks to `vmtax profile import`"
@@ -218,6 +221,12 @@ pub enum RunError {
         /// Why, and what to do.
         reason: String,
     },
+}
+
+impl From<vmtax_vmm::VmmError> for RunError {
+    fn from(error: vmtax_vmm::VmmError) -> RunError {
+        RunError::Machine(error.into())
+    }
 }
 
 /// Returns what is there in place of a tap, each with what to do.

@@ -6,10 +6,11 @@ use crate::run::{BeforePart, Parts, run};
 use crate::{Ended, Progress, RunError, Watch};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use vmtax_model::{HostFacts, Plan, Study, TrialRecord};
+use vmtax_model::{HostFacts, Plan, Study, TrialRecord, VmStudy};
 use vmtax_observe::may_observe;
 use vmtax_recording::{Writer, open};
-use vmtax_vm::{Vm, Watchdog};
+use vmtax_vm::Watchdog;
+use vmtax_vmm::Vm;
 use vmtax_workload::CheckedPlan;
 
 /// A plan that can be carried out.
@@ -93,9 +94,10 @@ fn attach(plan: &Plan, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Vm, Run
         return Err(RunError::UnknownStart { pid });
     }
     let vm = Vm::planned(&planned)?;
-    // A diagnosis lists what this user may not observe.
-    if !matches!(plan.study, Study::Diagnose(_) | Study::Tune(_)) {
-        may_observe(pid)?;
+    match plan.study {
+        Study::Vm(VmStudy::VmLayers | VmStudy::VmExits, _) | Study::Profile(_) => may_observe(pid)?,
+        // A diagnosis lists what this user may not observe.
+        _ => {}
     }
     if let Some(line) = plan
         .profile()
@@ -112,10 +114,11 @@ fn observe(plan: &Plan, vm: &Vm, writer: &Writer, watch: &mut Watch<'_>) -> Resu
     let interrupt = watch.interrupt;
     let (files, stop) = (|| writer.trial_files(0), || interrupt.raised());
     match &plan.study {
-        Study::Diagnose(spec) => diagnose(vm, spec, &files, &stop),
         Study::Tune(spec) => tune(vm, spec, files()?, watch.decide, &stop),
-        Study::VmLayers(spec) => vm_layers(vm, spec, files()?, &stop),
-        Study::VmExits(spec) => vm_exits(vm, spec, files()?, &stop),
+        Study::Vm(VmStudy::VmLayers, spec) => vm_layers(vm, spec, files()?, &stop),
+        Study::Vm(VmStudy::VmExits, spec) => vm_exits(vm, spec, files()?, &stop),
+        // All that this user may observe.
+        Study::Vm(_, spec) => diagnose(vm, spec, &files, &stop),
         _ => plan
             .profile()
             .map_or(Ok(()), |settings| profile(vm, settings, files()?, &stop)),

@@ -68,9 +68,9 @@ pub(crate) fn run(
         }
     };
     let Workspace { scratch, images } = &*workspace;
-    let share_setups = match plan.command() {
-        Some(_) => shares::root_setups(plan, &images.refused, scratch)?,
-        None => shares::share_setups(plan, &images.refused, scratch),
+    let share_setups = match plan.shares_host_root() {
+        true => shares::root_setups(plan, &images.refused, scratch)?,
+        false => shares::share_setups(plan, &images.refused, scratch),
     };
     let run = Run {
         plan,
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
             if self.interrupt.raised() {
                 return Ok(Ended::Interrupted);
             }
-            if let Some(failure) = self.command_failure {
+            if let Some(failure) = self.command_failure.take() {
                 return Ok(Ended::CommandFailed(failure));
             }
             self.note_time(boot[boot.len() - 1]);

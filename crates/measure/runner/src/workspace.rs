@@ -7,7 +7,7 @@ use crate::shares;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{Init, KernelError, Purpose};
-use vmtax_model::{KernelFacts, Machine, Plan, Probes, ShareMethod, Variant, WorkloadName};
+use vmtax_model::{KernelFacts, Machine, Plan, Probes, ShareMethod, Variant};
 use vmtax_vm::{
     Boot, DiskKind, GuestImage, MachineError, Needs, Scratch, VmmProgram, disk_images_mib,
 };
@@ -43,7 +43,7 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
     let data = plan
         .workloads
         .iter()
-        .any(|w| w.name == WorkloadName::Disk)
+        .any(|w| w.name.needs_disk())
         .then_some(DiskKind::Data);
     let layer = plan.command().filter(|_| guest).and_then(|c| c.scratch_mib);
     let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
@@ -52,8 +52,8 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
             plan.variants.iter().map(Variant::disk).collect();
         images_mib += disk_images_mib(disks.iter());
     }
-    // A command uses the host's files.
-    let files = guest && plan.command().is_none();
+    // A command, and a program of the host, use the host's files.
+    let files = guest && !plan.shares_host_root();
     Ok(Needs {
         disk,
         guest,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use vmtax_model::{Machine, ShareMethod, WorkloadName, limit_remedy};
+use vmtax_vmm::VmmError;
 
 /// A machine failed to boot, or a trial on it has no result.
 #[derive(Debug, thiserror::Error)]
@@ -259,22 +260,9 @@ pub enum MachineError {
         /// CPUs that it has.
         got: u32,
     },
-    /// A program or file in a running guest.
-    #[error(
-        "QEMU's guest agent failed: {0}. Install qemu-guest-agent in the guest and allow guest-exec, or use SSH"
-    )]
-    InGuest(String),
-    /// QEMU's monitor failed, for this reason.
-    #[error("QEMU's monitor (QMP) failed: {0}")]
-    Monitor(String),
-    /// QEMU's monitor does not answer.
-    #[error("QMP did not answer within {seconds} s{}", if *.has_client { ", since another client is connected to it" } else { "" })]
-    MonitorTimeout {
-        /// The timeout, seconds.
-        seconds: f64,
-        /// True if another client is known to be connected: a QMP socket serves one at a time.
-        has_client: bool,
-    },
+    /// The VMM, or the guest, of a VM that runs.
+    #[error(transparent)]
+    Vmm(#[from] VmmError),
     /// The monitor of a QEMU that vmtax started.
     #[error("QEMU's monitor (QMP) failed: {0}. Try another QEMU with --qemu")]
     GuestMonitor(String),
@@ -299,14 +287,6 @@ impl MachineError {
         MachineError::System {
             what: what.into(),
             source: source.into(),
-        }
-    }
-
-    /// The reason of an error of the monitor, without the words that name it.
-    pub(crate) fn monitor_reason(self) -> String {
-        match self {
-            MachineError::Monitor(why) => why,
-            other => other.to_string(),
         }
     }
 

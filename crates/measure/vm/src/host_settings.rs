@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use vmtax_host::value_in_effect;
 use vmtax_model::{SetBy, Setting, SettingPart, Variant};
 
 /// The kernel's file for a setting that a comparison may vary, by its name without `host.`; `*` stands for every CPU.
@@ -163,20 +164,6 @@ fn files(root: &Path, pattern: &str) -> Vec<PathBuf> {
         .map(|n| below(&format!("{before}{n}{after}")))
         .filter(|file| file.exists())
         .collect()
-}
-
-/// Reads the value of a setting: of several in a line, the one in brackets.
-pub(crate) fn value_in_effect(file: &Path) -> std::io::Result<String> {
-    fs::read_to_string(file).map(|text| in_effect(&text).to_owned())
-}
-
-/// The value of such a text.
-pub(crate) fn in_effect(text: &str) -> &str {
-    let chosen = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .map(|(chosen, _)| chosen);
-    chosen.unwrap_or(text).trim()
 }
 
 #[cfg(test)]

@@ -6,11 +6,8 @@
 //! kills what was started, restores the host's settings and removes temporary files.
 
 mod agent;
-mod change;
-mod configuration;
 mod error;
 mod host_settings;
-mod live;
 pub mod micro_guest;
 mod network;
 mod process;
@@ -19,20 +16,14 @@ mod sandbox;
 mod scratch;
 mod setup;
 mod share;
-mod state_file;
-mod twin;
-mod vm;
 mod vmm;
 
 pub use agent::command::{CommandRun, Finished, Ran};
 pub use agent::messages::{Files, no_files};
 pub use agent::native::remove_stale_groups;
 pub use agent::streams::{Capture, Streams};
-pub use change::{ChangeError, Changes, Undone, undo, undo_interrupted};
-pub use configuration::{ConfigurationError, configuration};
 pub use error::MachineError;
 pub use host_settings::{HostSettings, host_setting_fault};
-pub use live::{Fleet, Level, Sample, remove_stale_histograms};
 pub use network::network_device;
 pub use process::child::Watchdog;
 pub use process::watchdog::watchdog;
@@ -40,22 +31,15 @@ pub use running::RunningMachine;
 pub use sandbox::mounts::{Mount, mounts};
 pub use sandbox::root::{RootMounts, root_mounts};
 pub use scratch::tree::tree_room;
-pub use scratch::{DiskKind, Needs, Scratch, disk_images_mib, remove_scratch};
+pub use scratch::{DISK_BYTES, DiskKind, Needs, Scratch, disk_images_mib, remove_scratch};
 pub use setup::{Boot, GuestImage, Interrupt, Setup, VmmProgram};
 pub use share::jail::jailed;
 pub use share::{
     RootExtras, Sharing, check_rights, check_share, image_mib, make_image, portmapper_program,
     share_program,
 };
-pub use twin::{DomainEdit, Twin, TwinDisk, TwinError, edit_domain, read_twin, twin};
-pub use vm::{FindError, Vm, find, process_identity, running};
-pub use vmm::qemu::device_arguments::DiskDevices;
-pub use vmm::qemu::guest_program::GuestProgram;
-pub use vmm::qemu::monitor::Monitor;
-pub use vmm::qemu::{
-    DISK_DEVICE, NET_DEVICE, disk_probe_points, read_agent_answers, read_answers,
-    read_command_line, read_console, read_domain_stats, read_guest_disks, read_settings,
-};
+pub use vmm::qemu::DISK_DEVICE;
+pub use vmm::qemu::device_arguments::{DiskDevices, NET_DEVICE};
 pub use vmtax_wire::{Hello, Observed};
 
 /// Starts a machine, whatever it boots, and waits until it accepts workloads.

@@ -1,8 +1,8 @@
 //! The trait of running machines.
 
+use crate::MachineError;
 use crate::agent::command::{CommandRun, Ran};
 use crate::agent::messages::Files;
-use crate::{MachineError, Vm};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use vmtax_model::{
     CpuSeconds, Inside, Missing, Ping, Probes, QemuThread, ShareFacts, TrialResult, Warning,
     WorkloadSpec,
 };
+use vmtax_vmm::Vm;
 use vmtax_wire::{Hello, Observed};
 
 /// A machine that runs and waits for workloads. The defaults are those of a machine without an agent. Dropping it

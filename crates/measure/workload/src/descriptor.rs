@@ -234,6 +234,8 @@ pub(crate) struct Yield {
     pub fairness: Option<Fairness>,
     /// Wall time of the measured part, seconds.
     pub total_s: f64,
+    /// Output of the program that made the requests.
+    pub output: Option<String>,
 }
 
 impl Yield {
@@ -267,6 +269,7 @@ impl Yield {
             unanswered: self.unanswered,
             fairness: self.fairness,
             total_s: self.total_s,
+            output: self.output,
             ..TrialResult::new(spec, clock.about().clone(), kernel_identity())
         }
     }

@@ -110,6 +110,27 @@ pub enum WorkloadError {
         "stamps of single requests need a time stamp counter, and here {0}: see `vmtax doctor`"
     )]
     NoStamps(String),
+    /// A program of the host that makes the requests is not there.
+    #[error("{program} is not installed: {remedy}")]
+    NoProgram {
+        /// Name of the program.
+        program: &'static str,
+        /// How to install it.
+        remedy: &'static str,
+    },
+    /// A program of the host that makes the requests failed.
+    #[error("{program} ended with exit status {status}: {said}")]
+    Program {
+        /// Name of the program.
+        program: &'static str,
+        /// Its exit status; 128 + n for signal n.
+        status: i32,
+        /// Its last lines.
+        said: String,
+    },
+    /// A job of fio that is not run.
+    #[error("{0}")]
+    Fio(crate::FioError),
     /// io_uring is not available.
     #[error(
         "io_uring, which a depth above 1 needs: {0}; give depth=1, a kernel with CONFIG_IO_URING, or `sysctl \

@@ -9,6 +9,7 @@ mod buffer;
 mod clock;
 mod descriptor;
 mod error;
+mod fio;
 mod net_server;
 mod options;
 mod recorder;
@@ -19,12 +20,17 @@ mod workloads;
 pub use clock::Clock;
 pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
+pub use fio::{
+    FioDirection, FioError, FioJob, FioJobResult, FioLatency, FioOutput, FioPaste, INSTALL_FIO,
+    fio_output, json_documents,
+};
 pub use net_server::{SERVER_THREADS, bulk_address, serve};
 pub use options::{Alias, OptionInfo};
 pub use workloads::bonnie::small_bonnie;
 pub use workloads::descriptor;
 pub use workloads::disk::{BlockWork, block_work, requests};
 pub use workloads::exits::{exit_count, exits};
+pub use workloads::fio::{fio_requests, fio_status, fio_work};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
 pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
 pub use workloads::net_rr::{

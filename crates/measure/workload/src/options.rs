@@ -49,6 +49,8 @@ enum Kind {
     Ratio,
     /// `on` or `off`.
     Switch,
+    /// Any text, which the workload reads.
+    Text,
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// Some of these words, comma separated; the option's default is the word for the default set.
@@ -112,6 +114,11 @@ pub(crate) const fn switch(name: Text, default: Text, help: Text) -> OptionInfo 
     option(name, default, help, Kind::Switch)
 }
 
+/// A text that the workload reads itself: a `String`.
+pub(crate) const fn text(name: Text, default: Text, help: Text) -> OptionInfo {
+    option(name, default, help, Kind::Text)
+}
+
 /// One of the words: a [`Word`].
 pub(crate) const fn one_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
     option(name, default, help, Kind::OneOf(words))
@@ -135,6 +142,7 @@ pub(crate) enum Value {
     /// Seconds, or a ratio.
     Real(f64),
     Switch(bool),
+    Text(String),
     Word(Word),
     Words(Words),
 }
@@ -165,6 +173,7 @@ impl OptionInfo {
             Kind::Ratio => real(0.0, 1e6),
             Kind::Switch if ["on", "off"].contains(&text) => Some(Value::Switch(text == "on")),
             Kind::Switch => None,
+            Kind::Text => Some(Value::Text(text.to_owned())),
             Kind::OneOf(words) => words.iter().find(|w| **w == text).map(|w| Value::Word(w)),
             Kind::SomeOf(_) if text == self.default => Some(Value::Words(Vec::new())),
             Kind::SomeOf(words) => {
@@ -184,6 +193,7 @@ impl OptionInfo {
             Value::Number(n) => n.to_string(),
             Value::Real(x) => x.to_string(),
             Value::Switch(on) => (if *on { "on" } else { "off" }).to_owned(),
+            Value::Text(text) => text.clone(),
             Value::Word(word) => (*word).to_owned(),
             Value::Words(words) if words.is_empty() => self.default.to_owned(),
             Value::Words(words) => words.join(","),
@@ -205,6 +215,7 @@ impl OptionInfo {
             Kind::Seconds { min, max } => format!("seconds from {min} to {max}, such as 0.5"),
             Kind::Ratio => "a ratio from 0 to 1000000, such as 1.5".to_owned(),
             Kind::Switch => "on or off".to_owned(),
+            Kind::Text => "a text".to_owned(),
             Kind::OneOf(words) => format!("one of {}", words.join(", ")),
             Kind::SomeOf(words) => format!(
                 "{}, or some of {} (comma separated)",
@@ -291,6 +302,7 @@ option_values! {
     u32: Value::Number(n) => n.try_into().ok(), n => Value::Number(u64::from(*n));
     f64: Value::Real(x) => Some(x), x => Value::Real(*x);
     bool: Value::Switch(on) => Some(on), on => Value::Switch(*on);
+    String: Value::Text(text) => Some(text), text => Value::Text(text.clone());
     Word: Value::Word(word) => Some(word), word => Value::Word(word);
     Words: Value::Words(words) => Some(words), words => Value::Words(words.clone());
 }

@@ -3,7 +3,7 @@
 use crate::{ExportError, Run};
 use vmtax_findings::State;
 use vmtax_layers::{JoinedRequest, JoinedTrial, VmTrial, Who};
-use vmtax_model::{Checkpoint, Machine, Study, TrialRecord, files};
+use vmtax_model::{Checkpoint, Machine, Study, TrialRecord, VmStudy, files};
 use vmtax_recording::Recording;
 
 /// A trial's joined requests, with what tells the trial from others.
@@ -43,7 +43,7 @@ impl<'a> ObservedTrials<'a> {
         let devices = match recording.plan.study {
             // Of imported traces without requests there is no such file.
             Study::Import(_) if !folder.join(files::VM_TRACE).exists() => Vec::new(),
-            Study::VmLayers(_) | Study::Import(_) => vmtax_layers::join_vm(&folder)?,
+            Study::Vm(VmStudy::VmLayers, _) | Study::Import(_) => vmtax_layers::join_vm(&folder)?,
             _ => Vec::new(),
         };
         let trials = recording.trials.iter().filter(is_observed).collect();

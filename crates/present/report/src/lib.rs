@@ -19,13 +19,13 @@ pub use host::{doctor, vms};
 pub use review::{Review, review};
 pub use studies::{
     antipatterns, check, compare, exec, exits, fleet, growth, history, import, layers, overhead,
-    profile, reproduction, shares, tune, tune_guest, vm_diagnosis, vm_exits, vm_layers,
+    profile, reproduction, shares, tune, vm_diagnosis, vm_exits, vm_layers,
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;
 pub use top::{
-    VM_COUNTERS, VmCounter, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence, top,
-    top_columns, unknown_columns,
+    counter_text, counter_value, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence,
+    top, unknown_columns,
 };
 pub use vmtax_model::number::counted;
 

@@ -8,11 +8,10 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use vmtax_findings::{DiskRates, GuestExits, NicRates, ThreadRates, VmRates};
-use vmtax_model::Remedy;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, percent, significant};
+use vmtax_model::{Counter, Remedy};
 use vmtax_report::{
-    VM_COUNTERS, VmCounter, host_disks, level_cost, printable, sentence, top_columns,
-    unknown_columns,
+    counter_text, counter_value, host_disks, level_cost, printable, sentence, unknown_columns,
 };
 
 /// Lines of the sentence below the page.
@@ -109,7 +108,7 @@ fn help() -> Vec<Line<'static>> {
     lines.extend(KEYS.iter().copied().map(row));
     lines.push(Line::default());
     lines.push(Line::from("Columns (vmtax top --explain COLUMN)".bold()));
-    lines.extend(top_columns().map(|column| row((column.column, column.what))));
+    lines.extend(Counter::columns().map(|column| row((column.column, column.what))));
     lines
 }
 
@@ -121,14 +120,14 @@ const THREAD: (u16, u16) = (20, 10);
 fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let vms = state.rows();
     let (shown, name, thread) = fitting(&vms, area.width);
-    let widths = |column: &&VmCounter| Constraint::Length(width(column, &vms));
+    let widths = |column: &&Counter| Constraint::Length(width(column, &vms));
     let constraints: Vec<Constraint> = [Constraint::Length(name)]
         .into_iter()
         .chain(shown.iter().map(widths))
         .chain([Constraint::Length(thread)])
         .collect();
-    let head = |column: &VmCounter| {
-        let is_order = matches!(state.order, Order::Column(at) if top_columns().nth(at).is_some_and(|c| c.column == column.column));
+    let head = |column: &Counter| {
+        let is_order = matches!(state.order, Order::Column(sorted) if sorted == column);
         let style = if is_order {
             Style::new().add_modifier(Modifier::UNDERLINED)
         } else {
@@ -145,9 +144,9 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
     )
     .style(Style::new().add_modifier(Modifier::BOLD));
     let row = |vm: &&VmRates| {
-        let cells = shown
-            .iter()
-            .map(|column| Cell::from(Text::from(column.text(vm)).alignment(Alignment::Right)));
+        let cells = shown.iter().map(|column| {
+            Cell::from(Text::from(counter_text(column, vm)).alignment(Alignment::Right))
+        });
         let all = [Cell::from(cut(&printable(&vm.label()), name))]
             .into_iter()
             .chain(cells);
@@ -168,12 +167,15 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 /// The columns that fit, with the width of the name and of the busiest thread.
-fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static VmCounter>, u16, u16) {
+fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static Counter>, u16, u16) {
     let labels = vms.iter().map(|vm| vm.label().chars().count() as u16);
     let name = labels.max().unwrap_or(0).clamp(2, NAME.0);
-    let steps = top_columns().map(|column| column.spare).max().unwrap_or(0);
+    let steps = Counter::columns()
+        .map(|column| column.spare)
+        .max()
+        .unwrap_or(0);
     for step in 0..=steps {
-        let shown: Vec<&VmCounter> = top_columns()
+        let shown: Vec<&Counter> = Counter::columns()
             .filter(|column| column.spare == 0 || column.spare > step)
             .collect();
         let figures: u16 = shown.iter().map(|column| width(column, vms) + 1).sum();
@@ -188,14 +190,18 @@ fn fitting(vms: &[&VmRates], room: u16) -> (Vec<&'static VmCounter>, u16, u16) {
         }
     }
     (
-        top_columns().filter(|column| column.spare == 0).collect(),
+        Counter::columns()
+            .filter(|column| column.spare == 0)
+            .collect(),
         name.min(NAME.1),
         THREAD.1,
     )
 }
 
-fn width(column: &VmCounter, vms: &[&VmRates]) -> u16 {
-    let cells = vms.iter().map(|vm| column.text(vm).chars().count());
+fn width(column: &Counter, vms: &[&VmRates]) -> u16 {
+    let cells = vms
+        .iter()
+        .map(|vm| counter_text(column, vm).chars().count());
     cells
         .chain([column.column.chars().count()])
         .max()
@@ -332,17 +338,19 @@ fn nic(nic: &NicRates) -> Vec<String> {
 
 /// Every counter that is known, also those whose columns a narrow screen leaves out.
 fn counters(lines: &mut Vec<Line<'static>>, vm: &VmRates) {
-    let known: Vec<(&VmCounter, String)> = VM_COUNTERS
-        .iter()
-        .filter_map(|counter| Some((counter, counter.with_sign(vm)?)))
-        .collect();
+    let with_sign = |counter: &'static Counter| {
+        counter_value(counter, vm)?;
+        let text = counter_text(counter, vm) + counter.unit.sign();
+        Some((counter, text))
+    };
+    let known: Vec<(&Counter, String)> = Counter::shown().filter_map(with_sign).collect();
     let width = |text: &str| text.chars().count();
     let widest = known.iter().map(|(_, value)| width(value)).max();
     let head = known.iter().map(|(counter, _)| width(counter.column)).max();
     let (widest, head) = (widest.unwrap_or(0), head.unwrap_or(0));
     lines.push(Line::default());
     lines.push(Line::from("Counters".bold()));
-    lines.extend(known.iter().map(|(VmCounter { column, what, .. }, value)| {
+    lines.extend(known.iter().map(|(Counter { column, what, .. }, value)| {
         Line::from(format!("  {value:>widest$}  {column:<head$}  {what}"))
     }));
 }

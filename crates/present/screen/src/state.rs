@@ -3,7 +3,8 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
 use vmtax_findings::{GuestExits, TopSample, VmRates};
-use vmtax_report::top_columns;
+use vmtax_model::Counter;
+use vmtax_report::counter_value;
 
 /// Page that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +23,7 @@ pub(crate) enum Order {
     /// Cost of the findings, then %RUN.
     Findings,
     Name,
-    /// A column, by its place among all.
-    Column(usize),
+    Column(&'static Counter),
 }
 
 /// The state of the screen.
@@ -89,11 +89,9 @@ impl State {
                     largest_first(gain(a), gain(b)).then(largest_first(a.run, b.run))
                 }
                 Order::Name => a.label().cmp(&b.label()),
-                Order::Column(at) => top_columns()
-                    .nth(at)
-                    .map_or(std::cmp::Ordering::Equal, |column| {
-                        largest_first((column.value)(a), (column.value)(b))
-                    }),
+                Order::Column(column) => {
+                    largest_first(counter_value(column, a), counter_value(column, b))
+                }
             };
             let order = if self.reversed {
                 order.reverse()
@@ -124,23 +122,17 @@ impl State {
 
     /// Sorts by the next column, or the one before.
     pub fn sort_further(&mut self, columns: i64) {
-        let count = top_columns().count() as i64 + 2;
-        let at = match self.order {
-            Order::Findings => 0,
-            Order::Name => 1,
-            Order::Column(at) => at as i64 + 2,
-        };
-        self.order = match (at + columns).rem_euclid(count) {
-            0 => Order::Findings,
-            1 => Order::Name,
-            at => Order::Column(at as usize - 2),
-        };
+        let all = [Order::Findings, Order::Name].into_iter();
+        let all: Vec<Order> = all.chain(Counter::columns().map(Order::Column)).collect();
+        let at = all.iter().position(|order| *order == self.order);
+        let next = (at.unwrap_or(0) as i64 + columns).rem_euclid(all.len() as i64);
+        self.order = all.get(next as usize).copied().unwrap_or(Order::Findings);
     }
 
     /// Sorts by the column of this name.
     pub fn sort_by(&mut self, name: &str) {
-        if let Some(at) = top_columns().position(|column| column.column == name) {
-            self.order = Order::Column(at);
+        if let Some(column) = Counter::columns().find(|column| column.column == name) {
+            self.order = Order::Column(column);
         }
     }
 
@@ -149,7 +141,7 @@ impl State {
         match self.order {
             Order::Findings => "findings",
             Order::Name => "name",
-            Order::Column(at) => top_columns().nth(at).map_or("", |column| column.column),
+            Order::Column(column) => column.column,
         }
     }
 }

@@ -158,7 +158,7 @@ pub(super) fn suits_one_boot(plan: &Plan) -> bool {
 /// back later.
 fn leaves_state(spec: &WorkloadSpec, variant: &Variant) -> bool {
     match (spec.name, spec.name.needs()) {
-        (WorkloadName::Fileio, _) | (_, Needs::Share | Needs::Command) => true,
+        (WorkloadName::Fileio, _) | (_, Needs::Share | Needs::Command | Needs::HostProgram) => true,
         (WorkloadName::Disk, _) => {
             let is_raw = variant
                 .get("format")

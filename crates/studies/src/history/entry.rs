@@ -7,9 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use vmtax_analysis::estimate;
 use vmtax_export::{ExportError, Run};
-use vmtax_findings::{
-    Comparison, Estimate, Facts, FleetData, FleetFigure, FleetRun, TuneFindings, TuneVerdict,
-};
+use vmtax_findings::{Comparison, Estimate, Facts, FleetData, FleetFigure, FleetRun, TuneFindings};
 use vmtax_model::number::percent;
 use vmtax_model::{HostFacts, Machine, Metric, Plan, Probes, TrialRecord};
 use vmtax_recording::Recording;
@@ -261,10 +259,9 @@ fn guest_facts<'a>(
 /// Returns the changes that a run of `tune` kept, with their gain; `None` for any other run.
 pub(super) fn kept(plan: &Plan, trials: &[TrialRecord]) -> Option<String> {
     let found = vmtax_analysis::tune_guest(plan, trials)?;
-    let kept = found.candidates.iter();
-    let kept = kept.filter(|row| row.verdict == TuneVerdict::Keep);
+    let kept = found.outcome.kept();
     let names: Vec<&str> = kept.map(|row| &*row.candidate.name).collect();
-    let total = found.total.filter(|_| !names.is_empty());
+    let total = found.outcome.total.filter(|_| !names.is_empty());
     Some(with_gain(total, |gain| {
         format!("{}, {gain} less time", names.join(" + "))
     }))
@@ -301,12 +298,12 @@ pub(super) fn vm_of(found: &TuneFindings) -> Option<TunedVm> {
         Some(managed) => format!("{} {}", managed.manager.as_str(), managed.id),
         None => vm.name.clone()?,
     };
-    let kept = found.candidates.iter();
-    let kept = kept.filter(|row| row.verdict == TuneVerdict::Keep);
+    let kept = found.outcome.kept();
     let actions: Vec<&str> = kept
         .map(|row| row.candidate.change.action.trim_end_matches('.'))
         .collect();
-    let total = found.total.filter(|_| found.is_on && !actions.is_empty());
+    let total = found.outcome.total;
+    let total = total.filter(|_| found.is_on && !actions.is_empty());
     let kept = with_gain(total, |gain| {
         format!("{:?}, faster by {gain}", actions.join("; "))
     });

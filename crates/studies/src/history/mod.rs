@@ -319,7 +319,9 @@ mod tests {
     use crate::history::entry::{json, kept, vm_of};
     use std::collections::BTreeMap;
     use std::sync::Arc;
-    use vmtax_findings::{Comparison, Estimate, TuneFindings, TuneRow, TuneVerdict, Verdict};
+    use vmtax_findings::{
+        Comparison, Estimate, TuneFindings, TuneOutcome, TuneRow, TuneVerdict, Verdict,
+    };
     use vmtax_model::testing::{done, result};
     use vmtax_model::{
         Candidate, ChangeCost, GuestCandidate, GuestTune, GuestTunePart, GuestTunePhase,
@@ -456,6 +458,7 @@ mod tests {
             candidate,
             verdict: TuneVerdict::Keep,
             why: None,
+            beside: None,
             screening: None,
             confirmation: Some(comparison),
         };
@@ -463,13 +466,15 @@ mod tests {
             vm,
             applied: true,
             metric: String::new(),
-            total: Some(comparison),
             moved: Vec::new(),
-            candidates: vec![row],
             is_on: true,
-            not_tried: Vec::new(),
-            ended: None,
-            seconds: 60.0,
+            outcome: TuneOutcome {
+                total: Some(comparison),
+                candidates: vec![row],
+                not_tried: Vec::new(),
+                ended: None,
+                seconds: 60.0,
+            },
         };
         let tuned = vm_of(&found)?;
         Some(Entry {

@@ -4,7 +4,9 @@
 use super::values::{OptionsError, duration, machine, mebibytes, milliseconds, pinning, seconds};
 use clap::{Arg, Args};
 use std::path::PathBuf;
-use vmtax_model::{DeviceClass, HostFacts, Machine, ObservedVm, Pinning, Plan, Setting, Study};
+use vmtax_model::{
+    DeviceClass, HostFacts, Machine, ObservedVm, Pinning, Plan, Setting, Study, VmStudy,
+};
 use vmtax_workload::CheckedPlan;
 
 /// For how long a VM is observed where nothing else is asked for, s.
@@ -251,10 +253,7 @@ pub struct RunningVmOptions {
 
 impl RunningVmOptions {
     /// The plan of a study of the VM that was named; `None` where none was.
-    pub(crate) fn plan(
-        &self,
-        study: impl FnOnce(ObservedVm) -> Study,
-    ) -> Option<Result<CheckedPlan, OptionsError>> {
+    pub(crate) fn plan(&self, study: VmStudy) -> Option<Result<CheckedPlan, OptionsError>> {
         let name = self.vm.as_deref()?;
         Some(plan_of_vm(name, self.duration.unwrap_or(OBSERVED_S), study))
     }
@@ -264,19 +263,20 @@ impl RunningVmOptions {
 pub(crate) fn plan_of_vm(
     name: &str,
     seconds: f64,
-    study: impl FnOnce(ObservedVm) -> Study,
+    study: VmStudy,
 ) -> Result<CheckedPlan, OptionsError> {
-    let vm = vmtax_vm::find(name)?;
+    let vm = vmtax_vmm::find(name)?;
     let pid = vm.pid;
     let time_ms = milliseconds(seconds).max(1);
-    let study = study(ObservedVm {
+    let observed = ObservedVm {
         pid,
         started: vm.started,
         name: vm.name,
         time_ms,
         guest_vmtax: None,
         device: DeviceClass::Disk,
-    });
+    };
+    let study = Study::Vm(study, observed);
     let plan = Plan::new(
         &format!("{}-{pid}", study.name()),
         1,

@@ -1,6 +1,7 @@
 //! Options that several studies have, and how plans are made of them.
 
 mod common;
+mod fio;
 pub(crate) mod values;
 mod workloads;
 
@@ -8,6 +9,7 @@ pub use common::{
     CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, RunningVmOptions, StudyOptions,
 };
 pub(crate) use common::{MEMORY_HELP, PINNING_HELP, VCPUS_HELP, complete, plan_of_vm, with_help};
+pub(crate) use fio::FioOptions;
 pub use values::{OptionsError, duration};
 pub use workloads::key_value;
 pub(crate) use workloads::{

@@ -1,8 +1,9 @@
 //! Sizes, durations, fractions and machines as a command line has them, and why options mean no plan.
 
 use std::io;
+use vmtax_configuration::TwinError;
 use vmtax_model::{Machine, Pinning, PlanError, parse_size};
-use vmtax_vm::{FindError, TwinError};
+use vmtax_vmm::FindError;
 use vmtax_workload::WorkloadError;
 
 /// No plan can be made of a study's options.

@@ -11,7 +11,7 @@ use vmtax_model::{
     CommandSpec, CountBy, HostFacts, Inside, Machine, Plan, Probes, ProfileSettings, Study, Tree,
     Variant, WithCommand,
 };
-use vmtax_vm::Vm;
+use vmtax_vmm::Vm;
 use vmtax_workload::{CheckedPlan, Preset};
 
 /// For how long a process is profiled where nothing else is asked for, s.
@@ -129,8 +129,8 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let of_vm = self.vm.as_deref().map(vmtax_vm::find).transpose()?;
-        if let Some(process) = of_vm.or(self.pid.map(vmtax_vm::process_identity)) {
+        let of_vm = self.vm.as_deref().map(vmtax_vmm::find).transpose()?;
+        if let Some(process) = of_vm.or(self.pid.map(vmtax_vmm::process_identity)) {
             let limit = self
                 .stop_threads
                 .map(|seconds| milliseconds(seconds).max(1));

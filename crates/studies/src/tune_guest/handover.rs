@@ -2,15 +2,16 @@
 
 use crate::analysis::ReportFile;
 use std::collections::BTreeMap;
-use vmtax_findings::{GuestTuneFindings, TuneVerdict};
+use vmtax_configuration::edit_domain;
+use vmtax_findings::GuestTuneFindings;
 use vmtax_model::{Libvirt, Setting, SettingPart, TwinOf, Variant};
-use vmtax_vm::{DiskDevices, edit_domain};
+use vmtax_vm::DiskDevices;
 
 type Settings = BTreeMap<String, String>;
 
 /// The folder's files; none where nothing is kept. `answer` is the first sentence of the report.
 pub(super) fn files(found: &GuestTuneFindings, answer: &str) -> Vec<ReportFile> {
-    if found.total.is_none() {
+    if found.outcome.total.is_none() {
         return Vec::new();
     }
     let [before, after] = [&found.baseline, &found.tuned].map(|set| {
@@ -98,11 +99,9 @@ fn conversion(before: &Settings, after: &Settings) -> Option<String> {
 
 /// When what is kept harms, a line each.
 pub(super) fn traps(found: &GuestTuneFindings) -> Vec<String> {
-    let kept = found
-        .candidates
-        .iter()
-        .filter(|row| row.verdict == TuneVerdict::Keep && !row.candidate.trap.is_empty());
-    kept.map(|row| format!("{}: {}", row.candidate.name, row.candidate.trap))
+    let kept = found.outcome.kept();
+    kept.filter(|row| !row.candidate.trap.is_empty())
+        .map(|row| format!("{}: {}", row.candidate.name, row.candidate.trap))
         .collect()
 }
 

@@ -8,7 +8,7 @@ use vmtax_model::{Libvirt, Setting, SettingPart, SettingPlace};
 
 /// The file; none where nothing of the kind is kept. `answer` is the first sentence of the report.
 pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile> {
-    if found.total.is_none() || !found.changes_guest() {
+    if found.outcome.total.is_none() || !found.changes_guest() {
         return None;
     }
     let traps = traps(found).into_iter();

@@ -1,7 +1,7 @@
 //! A guest that is the twin of somebody's VM.
 
+use vmtax_configuration::Twin;
 use vmtax_model::{Guest, Machine, TwinOf};
-use vmtax_vm::Twin;
 
 /// The part of the host's free memory that a twin takes at most.
 const MEMORY_PART: f64 = 0.6;
@@ -107,7 +107,7 @@ fn available_mib() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_vm::TwinDisk;
+    use vmtax_configuration::TwinDisk;
 
     fn twin() -> Twin {
         Twin {

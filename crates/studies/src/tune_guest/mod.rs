@@ -1,14 +1,13 @@
 //! Tuning of a workload in a guest that is booted for it: the settings that make it faster.
 
 mod candidates;
-mod fio;
 mod handover;
 mod handover_guest;
 mod like;
 mod options;
 
-pub use options::GuestTuneOptions;
-pub(crate) use options::Measuring;
+pub(crate) use candidates::untried;
+pub use options::{GuestTuneOptions, Measuring};
 
 use crate::analysis::{Analysis, Found, ReportFile, StudyError};
 use crate::reproduce::Evidence;
@@ -34,13 +33,13 @@ pub(crate) fn analysis(recording: &Recording) -> Result<Box<dyn Analysis + '_>, 
     })?;
     Ok(Box::new(Found {
         files,
-        ..Found::new(recording, findings, page::tune_guest::report, page::json)
+        ..Found::new(recording, findings, page::tune::guest::report, page::json)
     }))
 }
 
 /// Returns the files that hand over the settings that are kept.
 fn files(recording: &Recording, findings: &GuestTuneFindings) -> Vec<ReportFile> {
-    let answer = page::tune_guest::answer(recording, findings);
+    let answer = page::tune::guest::answer(recording, findings);
     let of_disk = match findings.changes_disk() {
         true => handover::files(findings, &answer),
         false => Vec::new(),
@@ -57,7 +56,7 @@ impl Evidence for GuestTuneFindings {}
 pub fn layers_of_tuned(recording: &Recording) -> Option<Plan> {
     let plan = &recording.plan;
     let found = vmtax_analysis::tune_guest(plan, &recording.trials)?;
-    if found.total.is_none() || found.metric.workload() != WorkloadName::Disk {
+    if found.outcome.total.is_none() || found.metric.workload() != WorkloadName::Disk {
         return None;
     }
     let variant = |name: &str, set| Variant {

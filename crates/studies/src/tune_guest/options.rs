@@ -1,20 +1,20 @@
 //! The options of a tuning of a guest, and the plan that they mean.
 
 use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
-use super::fio::{self, Job};
 use super::like;
 use crate::options::{
-    CommonOptions, OptionsError, argv_of_exec, command_here, named_workloads, root_share, settings,
+    CommonOptions, FioOptions, OptionsError, argv_of_exec, command_here, duration, named_workloads,
+    root_share, settings,
 };
 use clap::Args;
-use std::path::PathBuf;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use vmtax_configuration::{Twin, twin};
 use vmtax_model::{
     ChangeCost, CommandSpec, Guest, GuestCandidate, GuestTune, GuestTuneSpec, HostFacts, KvmClass,
     Machine, Metric, NotTried, Pinning, Plan, QemuFacts, Study, Tree, Variant, WorkloadName,
     WorkloadSpec,
 };
-use vmtax_vm::{Twin, twin};
-use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work};
+use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work, fio_requests};
 
 /// Time of all measurements, s.
 const DURATION_S: f64 = 900.0;
@@ -43,9 +43,8 @@ pub struct GuestTuneOptions {
     /// Disk of that VM to tune: vda, or the ID of its device [default: the first]
     #[arg(long, value_name = "DISK", requires = "like")]
     disk: Option<String>,
-    /// Run the I/O of this fio job file instead of WORKLOAD; an error names the fio options that are not supported
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["vm", "words"])]
-    fio: Option<PathBuf>,
+    #[command(flatten)]
+    fio: FioOptions,
     /// Settings to start with instead of QEMU's defaults: KEY=VALUE[,KEY=VALUE...], as a variant of `vmtax compare`; may
     /// be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "vm")]
@@ -72,7 +71,7 @@ impl GuestTuneOptions {
     pub(crate) fn plan(
         &self,
         host: &HostFacts,
-        how: &Measuring<'_>,
+        how: &Measuring,
     ) -> Result<CheckedPlan, OptionsError> {
         if self.common.measurement.rounds.is_some() {
             return OptionsError::usage(
@@ -85,22 +84,28 @@ impl GuestTuneOptions {
         let guest = like
             .as_mut()
             .map_or_else(Guest::default, |twin| like::guest(twin, machine));
-        let job = self.fio.as_deref().map(fio::job).transpose()?;
-        let workload = match self.argv() {
-            Some(_) => WorkloadSpec::new(WorkloadName::Exec),
-            None => self.workload(job.as_ref(), how.slice)?,
+        if self.fio.is_given() && !self.words.is_empty() {
+            return OptionsError::usage("--fio names the workload: leave the other one out");
+        }
+        let job = self.fio.work(how.slice.unwrap_or(SLICE_S))?;
+        let workload = match (&job, self.argv()) {
+            (Some(job), _) => job.workload.clone(),
+            (None, Some(_)) => WorkloadSpec::new(WorkloadName::Exec),
+            (None, None) => self.workload(how.slice)?,
         };
-        let metric = metric(&workload, how.metric)?;
+        let is_rated = job.as_ref().is_some_and(|job| job.is_rated);
+        let metric = metric(&workload, how.metric.as_deref(), is_rated)?;
         self.check_workload(workload.name)?;
-        let is_disk = workload.name == WorkloadName::Disk;
-        let work = is_disk.then(|| block_work(&workload)).transpose()?;
+        let work = requests(&workload)?;
         let has_small_image = size_image(like.as_mut(), work.as_ref());
-        let named = self.named(how.allowed)?;
+        let allowed = how.allowed();
+        let named = self.named(&allowed)?;
         let (baseline, command) = self.baseline(workload.name, like.as_ref(), &named)?;
         let tuning = Tuning {
             options: self,
             host,
             how,
+            allowed,
             like,
             machine,
             guest,
@@ -139,9 +144,9 @@ impl GuestTuneOptions {
                 "--layers traces the requests of the workload disk alone: write `-- disk`",
             );
         }
-        if self.like.is_some() && !is_disk && self.argv().is_none() {
+        if self.like.is_some() && !workload.needs_disk() && self.argv().is_none() {
             return OptionsError::usage(
-                "--like makes a twin of a VM's disk: tune it for disk or exec CMD",
+                "--like makes a twin of a VM's disk: tune it for disk, --fio JOB or exec CMD",
             );
         }
         Ok(())
@@ -164,6 +169,9 @@ impl GuestTuneOptions {
             Some(argv) => Some(command(argv, self.ignore_failure, &mut baseline)?),
             None => None,
         };
+        if workload.needs_host_program() {
+            baseline.set.extend(root_share(None)?.set);
+        }
         if named.contains_key("share") {
             baseline.set.retain(|key, _| !key.starts_with("share."));
         }
@@ -191,16 +199,11 @@ impl GuestTuneOptions {
         }
     }
 
-    /// The workload, by the words or the fio `job`.
-    fn workload(
-        &self,
-        job: Option<&Job>,
-        slice: Option<f64>,
-    ) -> Result<WorkloadSpec, OptionsError> {
-        let words = match (self.words.as_slice(), job) {
-            ([], Some(job)) => job.words.clone(),
-            ([], None) => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
-            (words, _) => words.to_vec(),
+    /// The workload, by the words.
+    fn workload(&self, slice: Option<f64>) -> Result<WorkloadSpec, OptionsError> {
+        let words = match self.words.as_slice() {
+            [] => ["disk", "rw=randread"].map(str::to_owned).to_vec(),
+            words => words.to_vec(),
         };
         let named = named_workloads(&words, Preset::Quick, [], Some(slice.unwrap_or(SLICE_S)))?;
         match named.as_slice() {
@@ -216,7 +219,9 @@ impl GuestTuneOptions {
 struct Tuning<'a> {
     options: &'a GuestTuneOptions,
     host: &'a HostFacts,
-    how: &'a Measuring<'a>,
+    how: &'a Measuring,
+    /// Costs of applying a change that are allowed.
+    allowed: Vec<ChangeCost>,
     /// The VM whose twin the guest is.
     like: Option<Twin>,
     machine: Machine,
@@ -319,10 +324,19 @@ impl Tuning<'_> {
             requests: self.work.as_ref(),
             size: self.like.as_ref().and_then(|twin| twin.disk.size),
             risks_data: self.options.risks_data,
-            allowed: self.how.allowed,
+            allowed: &self.allowed,
             named: &self.named,
         }
     }
+}
+
+/// Returns the block requests that a workload makes, as far as its options tell; `None` of other workloads.
+fn requests(workload: &WorkloadSpec) -> Result<Option<BlockWork>, OptionsError> {
+    Ok(match workload.name {
+        WorkloadName::Disk => Some(block_work(workload)?),
+        WorkloadName::Fio => Some(fio_requests(workload)?),
+        _ => None,
+    })
 }
 
 /// Gives a twin's image the size that suits the workload's requests. Returns true if its L2 cache does not cover the original's,
@@ -360,21 +374,78 @@ fn has_large_sectors() -> bool {
     sizes.any(|size| size.trim() == "4096")
 }
 
-/// Settings of the measurements of a tuning.
-pub(crate) struct Measuring<'a> {
-    /// Time of all measurements, s.
+/// Costs of applying a change, by their names in --allow.
+const COSTS: [(&str, ChangeCost); 5] = [
+    ("live", ChangeCost::Live),
+    ("replug", ChangeCost::Replug),
+    ("guest-reboot", ChangeCost::GuestReboot),
+    ("restart", ChangeCost::VmRestart),
+    ("host", ChangeCost::HostSetting),
+];
+
+/// Returns the parser of a cost's name.
+fn cost() -> impl TypedValueParser<Value = ChangeCost> {
+    let parser = PossibleValuesParser::new(COSTS.map(|(name, _)| name));
+    parser.try_map(|name| {
+        let known = COSTS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, cost)| *cost).ok_or("no such cost")
+    })
+}
+
+/// What may be changed, what decides, and for how long is measured: of both kinds of tuning.
+#[derive(Debug, Args)]
+pub struct Measuring {
+    /// Kinds of changes to try, comma separated: live (without interruption), replug (unplugs a device and plugs it in
+    /// again), guest-reboot, restart (of the VM), host (settings of the host, for all its VMs). For a running VM only
+    /// live and host are possible [default: live
+    /// for a running VM, else all except host]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        hide_possible_values = true,
+        value_parser = cost()
+    )]
+    pub allow: Vec<ChangeCost>,
+    /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes),
+    /// requests (IOPS of the disks), throughput (of the disks), run (CPU time that the vCPUs get: more is better) or
+    /// exits (VM exits per second) [default: the
+    /// metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
+    #[arg(long, value_name = "METRIC")]
+    pub metric: Option<String>,
+    /// Command that measures the metric: it is run for each measurement, and the last number in its output is the metric;
+    /// lower is better
+    #[arg(long, value_name = "CMD", conflicts_with = "metric")]
+    pub metric_command: Option<String>,
+    /// A higher number from --metric-command is better
+    #[arg(long, requires = "metric_command")]
+    pub higher_is_better: bool,
+    /// Total measurement time: 300s, 10m [default: 300s with --vm, else 15m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<f64>,
-    /// Time for which a workload runs in each boot, s.
+    /// Length of each measurement of a setting [default: 1.5s with --vm, else 1s in each boot]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub slice: Option<f64>,
-    /// The figure that decides, as `syscalls.getpid`.
-    pub metric: Option<&'a str>,
-    /// Costs of applying a change that are allowed.
-    pub allowed: &'a [ChangeCost],
+}
+
+impl Measuring {
+    /// Returns the costs of applying a change of a guest that are allowed: all that the user names, else all except the host's.
+    fn allowed(&self) -> Vec<ChangeCost> {
+        match self.allow.as_slice() {
+            [] => COSTS
+                .iter()
+                .map(|(_, cost)| *cost)
+                .filter(|cost| *cost != ChangeCost::HostSetting)
+                .collect(),
+            named => named.to_vec(),
+        }
+    }
 }
 
 /// Metrics that decide where none is named.
-const USUAL_METRICS: [Metric; 5] = [
+const USUAL_METRICS: [Metric; 6] = [
     Metric::DiskRate,
+    Metric::FioRate,
     Metric::ExecWall,
     Metric::NetRrRate,
     Metric::NetPpsReceived,
@@ -382,7 +453,13 @@ const USUAL_METRICS: [Metric; 5] = [
 ];
 
 /// The figure that decides: the one that is named, else the workload's rate or wall time, else its only one.
-fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, OptionsError> {
+///
+/// `is_rated`: the workload keeps a rate, so that its latency decides.
+fn metric(
+    workload: &WorkloadSpec,
+    named: Option<&str>,
+    is_rated: bool,
+) -> Result<Metric, OptionsError> {
     let name = workload.name;
     let all: Vec<Metric> = name.metrics().collect();
     let ids: Vec<&str> = all.iter().map(|metric| metric.id()).collect();
@@ -395,6 +472,9 @@ fn metric(workload: &WorkloadSpec, named: Option<&str>) -> Result<Metric, Option
                 id.escape_default()
             ))
         });
+    }
+    if is_rated {
+        return Ok(Metric::FioMean);
     }
     // Of the system calls those that are measured.
     let measured = workload.options.get("only").map(String::as_str);

@@ -150,8 +150,8 @@ pub fn watchdog(args: &SupervisedArgs) -> Result<ExitCode, Fault> {
     let status = vmtax_vm::watchdog(&args.settings, &args.command)?;
     if args.command.is_empty() {
         // Of a program that still runs nothing is restored.
-        vmtax_vm::remove_stale_histograms();
-        vmtax_vm::undo_interrupted();
+        vmtax_live::remove_stale_histograms();
+        vmtax_live::undo_interrupted();
     }
     Ok(exit_code(status))
 }

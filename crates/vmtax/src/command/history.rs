@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
-use vmtax_model::{Plan, shell_line};
+use vmtax_model::{Plan, shell_line, words_without_secrets};
 use vmtax_recording::RecordingsFolder;
 use vmtax_report::{Report, plain_json};
 use vmtax_studies::history::{History, HistoryError, ImportedRuns};
@@ -42,7 +42,7 @@ fn command_line() -> String {
     let words = std::env::args_os().skip(1);
     let words = words.map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
-    shell_line(&words)
+    shell_line(&words_without_secrets(&words))
 }
 
 /// Prints findings as JSON or as a report, and writes its page into `output`.

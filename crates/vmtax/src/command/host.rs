@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use std::thread::Builder;
 use vmtax_guests::apt::AptError;
 use vmtax_guests::kernel::UnusableKernel;
+use vmtax_live::Undone;
 use vmtax_model::{HostFacts, VmFacts};
-use vmtax_vm::{Undone, Vm, running};
+use vmtax_vmm::{Vm, running};
 
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
     let fetched = vmtax_guests::kernel::cache_dir()
@@ -69,8 +70,8 @@ fn facts_of_vms(pids: &[i32]) -> Result<Vec<VmFacts>, Fault> {
 }
 
 pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
-    vmtax_vm::remove_stale_histograms();
-    let undone = vmtax_vm::undo(args.recording.as_deref());
+    vmtax_live::remove_stale_histograms();
+    let undone = vmtax_live::undo(args.recording.as_deref());
     if undone.is_empty() {
         print("Nothing to undo: no setting is written down as changed by this user.\n")?;
     }
@@ -83,8 +84,8 @@ pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
 
 /// Restores what a killed process left changed, and says which settings these were.
 pub(super) fn undo_interrupted() {
-    vmtax_vm::remove_stale_histograms();
-    for line in vmtax_vm::undo_interrupted().iter().map(outcome) {
+    vmtax_live::remove_stale_histograms();
+    for line in vmtax_live::undo_interrupted().iter().map(outcome) {
         note(&format!("left by a vmtax that was killed: {line}"));
     }
 }

@@ -9,7 +9,7 @@ use rustix::fs::{Access, access};
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_import::AddedGuest;
-use vmtax_model::{HostFacts, Plan, files};
+use vmtax_model::{HostFacts, Plan, SECRET_REMOVED, files};
 use vmtax_recording::{RecordingsFolder, Writer, check_place};
 use vmtax_runner::{Ended, Recorder, Watch};
 use vmtax_studies::{Decisions, analyze, draw_difference, layers_of_tuned, moved_layer};
@@ -48,6 +48,12 @@ pub(super) fn record(
     display: &Display,
     streams: Option<&Streams>,
 ) -> Result<Recorded, Fault> {
+    if let Some(part) = plan.part_without_secret() {
+        return Err(Fault::Usage(format!(
+            "{part} of the plan has {SECRET_REMOVED} where a secret was, which no recording keeps: put it in its place, or a \
+             variable of the environment ($TOKEN)"
+        )));
+    }
     if plan.guest.qemu.is_some() {
         // Its facts belong into the recording too.
         host = host::facts(plan.guest.qemu.as_deref());
@@ -56,6 +62,12 @@ pub(super) fn record(
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
     let writer = begin(args, plan, &host)?;
+    if let Some(part) = plan.without_secrets().part_without_secret() {
+        display.note(&format!(
+            "the recording has {part} without its secret ({SECRET_REMOVED}): its plan cannot run again as it is. A secret in the \
+             environment is stored nowhere: TOKEN=… vmtax … sh -c 'command \"$TOKEN\"'"
+        ));
+    }
     let folder = writer.folder().to_path_buf();
     let say = |line: &str| display.note(line);
     let ended = recorder.record(
@@ -176,7 +188,8 @@ pub(super) fn record_layers(
     host: &HostFacts,
     args: &RecordArgs,
 ) -> Result<(), Fault> {
-    let Some(plan) = layers_of_tuned(&vmtax_recording::open(tuning)?) else {
+    let plan = layers_of_tuned(&vmtax_recording::open(tuning)?);
+    let Some(plan) = plan.filter(|plan| plan.part_without_secret().is_none()) else {
         return Ok(());
     };
     let folder = whole(plan, host, args, None)?;

@@ -3,15 +3,13 @@
 use super::{print, style};
 use crate::cli::ReviewArgs;
 use crate::fault::Fault;
-use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use vmtax_model::{ExitReport, FioJob, Manager, VmConfiguration, shell_line, shell_path};
+use vmtax_model::{
+    ExitReport, FioJob, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
+};
 use vmtax_report::{Origin, Review};
 use vmtax_rules::Evidence;
-
-/// A longer text is no configuration, and no report that anybody pastes; bytes.
-const MAX_TEXT: u64 = 4 << 20;
 
 pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
     let mut pasted = Pasted::default();
@@ -102,7 +100,7 @@ impl Pasted {
         let (text, name) = if is_file {
             (read(given)?, given)
         } else {
-            (given.to_owned(), "the argument")
+            (without_secrets(given).into_owned(), "the argument")
         };
         let described = |what: &str| format!("{what} in {name}");
         let jobs = vmtax_runner::fio_jobs(&text);
@@ -113,7 +111,7 @@ impl Pasted {
             self.texts.push(described("fio's output"));
             self.fio.push(jobs);
         } else {
-            let found = vmtax_vm::configuration(&text)
+            let found = vmtax_configuration::configuration(&text)
                 .map_err(|why| Fault::Usage(format!("{name}: {why}")))?;
             let Some(found) = found else {
                 return Err(unknown(given, is_file));
@@ -136,9 +134,10 @@ fn unknown(given: &str, is_file: bool) -> Fault {
     let what = if is_file {
         given.to_owned()
     } else {
+        let shown = without_secrets(given);
         format!(
             "'{}' is no file, and",
-            given.chars().take(60).collect::<String>()
+            shown.chars().take(60).collect::<String>()
         )
     };
     Fault::Usage(format!(
@@ -147,20 +146,12 @@ fn unknown(given: &str, is_file: bool) -> Fault {
     ))
 }
 
+/// Reads a file or the standard input, without its secrets.
 fn read(given: &str) -> Result<String, Fault> {
-    let failed = |source| Fault::file(format!("reading {given}"), source);
-    let mut bytes = Vec::new();
-    let most = MAX_TEXT + 1;
-    let read = if given == "-" {
-        std::io::stdin().take(most).read_to_end(&mut bytes)
+    let text = if given == "-" {
+        vmtax_configuration::read_text(std::io::stdin())
     } else {
-        std::fs::File::open(given).and_then(|file| file.take(most).read_to_end(&mut bytes))
+        std::fs::File::open(given).and_then(vmtax_configuration::read_text)
     };
-    read.map_err(failed)?;
-    if bytes.len() as u64 > MAX_TEXT {
-        return Err(Fault::Usage(format!(
-            "{given} is longer than 4 MiB: give the part that is of one VM"
-        )));
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    text.map_err(|source| Fault::file(format!("reading {given}"), source))
 }

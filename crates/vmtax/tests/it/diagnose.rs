@@ -138,7 +138,7 @@ fn an_idle_vm_is_healthy_and_a_stopped_one_is_not_profiled() {
     let vm = BootGuest::start(&place, "idle", "tcg", &halting, "", "");
     let (pid, qmp) = (vm.pid() as i32, place.path("idle.qmp"));
     until("its monitor is free", || {
-        vmtax_vm::Vm::find(&qmp.to_string_lossy()).ok()
+        vmtax_vmm::Vm::find(&qmp.to_string_lossy()).ok()
     });
     let stopped = diagnosis(&place, pid, "stopped", "--duration 1");
     assert_eq!(stopped["causes"][0]["rule"], "vm-stopped", "{stopped:#}");
@@ -193,7 +193,7 @@ fn a_stopped_qemu_is_said_first_by_every_command_and_is_asked_nothing() {
     );
     let pid = vm.pid();
     until("its monitor answers", || {
-        vmtax_vm::Vm::find(&place.path("q").to_string_lossy()).ok()
+        vmtax_vmm::Vm::find(&place.path("q").to_string_lossy()).ok()
     });
     let stopped = Stopped::new(pid);
     let found = caused_by(&place, pid, "vm-process-stopped", "--duration 1");
@@ -228,7 +228,7 @@ fn a_stopped_qemu_is_said_first_by_every_command_and_is_asked_nothing() {
     // Those who asked left nothing in the queue of its socket.
     drop(stopped);
     let facts = until("it answers", || {
-        vmtax_vm::Vm::attach(pid)
+        vmtax_vmm::Vm::attach(pid)
             .facts()
             .filter(|facts| facts.version.is_some())
     });
@@ -295,7 +295,7 @@ fn a_qemu_that_the_kernel_does_not_run_is_named_first_with_where_it_waits() {
     );
     let pid = vm.pid();
     until("its monitor answers", || {
-        vmtax_vm::Vm::find(&place.path("q").to_string_lossy()).ok()
+        vmtax_vmm::Vm::find(&place.path("q").to_string_lossy()).ok()
     });
     let groups = [
         (
@@ -340,7 +340,7 @@ fn a_qemu_that_the_kernel_does_not_run_is_named_first_with_where_it_waits() {
         drop(frozen);
         // Its turn has come again, and it answers.
         until("it runs", || {
-            vmtax_vm::Vm::attach(pid)
+            vmtax_vmm::Vm::attach(pid)
                 .facts()
                 .filter(|facts| facts.version.is_some())
         });

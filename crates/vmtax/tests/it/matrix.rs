@@ -232,19 +232,14 @@ impl Guest {
 
     fn share(&self) {
         let place = Place::new();
-        let report = self.measure(&place, "share", "--quick --files 40 --bytes 1M");
+        // A method of each kind: another option or image would ask no more of a kernel.
+        let methods = ["9p", "virtiofs", "nfs4", "erofs"];
+        let words = format!("--quick --files 40 --bytes 1M {}", methods.join(" "));
+        let report = self.measure(&place, "share", &words);
         let measured: BTreeSet<&str> = trials(&report)
             .iter()
             .filter_map(|trial| trial["variant"].as_str())
             .collect();
-        let methods = [
-            "9p",
-            "9p,msize=512000,cache=loose",
-            "virtiofs",
-            "nfs4",
-            "disk",
-            "erofs",
-        ];
         let text = place
             .vmtax("report")
             .arg(place.recording())
@@ -260,7 +255,7 @@ impl Guest {
                 "no {method} in {measured:?}: {text}"
             );
         }
-        assert!(measured.len() >= 4, "{measured:?}");
+        assert!(measured.len() >= 2, "{measured:?}");
     }
 
     fn exec(&self) {
@@ -354,7 +349,7 @@ fn of_a_running_vm(qemu: &str) {
     let mut vm = BootGuest::start_by(&place, program, "runs", "tcg", &sector, "", more);
     let monitor = place.path("runs.qmp");
     until("its monitor is free", || {
-        vmtax_vm::Vm::find(&monitor.to_string_lossy()).ok()
+        vmtax_vmm::Vm::find(&monitor.to_string_lossy()).ok()
     });
     vm.ask("cont");
     let pid = vm.pid();

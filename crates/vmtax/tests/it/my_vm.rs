@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
-use vmtax_vm::{Monitor, Vm};
+use vmtax_vmm::{Monitor, Vm};
 
 /// Returns the entry of a VM in the output of `vmtax vms`.
 fn listed(place: &Place, name: &str) -> Value {
@@ -111,7 +111,7 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
     let false_one = Ends::start("qemu-system-x86_64", &claims);
     let false_pid = false_one.0.id() as i32;
     until("it runs", || {
-        vmtax_vm::running().contains(&false_pid).then_some(())
+        vmtax_vmm::running().contains(&false_pid).then_some(())
     });
     let why = |pid: i32| {
         let facts = Vm::attach(pid).facts().unwrap();
@@ -170,7 +170,7 @@ fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
     let (first, second) = (qemu(1, &monitor), qemu(2, ""));
     let pids = [first.0.id() as i32, second.0.id() as i32];
     until("both run", || {
-        (vmtax_vm::running()
+        (vmtax_vmm::running()
             .iter()
             .filter(|pid| pids.contains(pid))
             .count()

@@ -143,11 +143,15 @@ fn every_exit_has_a_name_and_a_halted_vcpu_costs_nothing() {
         "{of_reasons} of {of_vcpus} ns: {:#}",
         found["exits"]
     );
-    assert!(
-        of_vcpus <= 1.02e9 * number(&found["exits"]["seconds"]),
-        "{:#}",
-        found["exits"]
-    );
+    // With that in the guest it is all the time there is, but for what is under way at the begin and at the end.
+    let in_guest: f64 = found["exits"]["vcpus"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|vcpu| number(&vcpu["in_guest_ns"]))
+        .sum();
+    let part = (of_vcpus + in_guest) / 1e9 / number(&found["exits"]["seconds"]);
+    assert!((part - 1.0).abs() <= 0.02, "{part}: {:#}", found["exits"]);
     assert!(
         found["exits"]["advice"].as_array().unwrap().is_empty(),
         "{:#}",

@@ -222,7 +222,7 @@ impl Planted {
         let pid = vm.pid() as i32;
         let monitor = place.path(&format!("{name}.qmp"));
         until("its monitor is free", || {
-            vmtax_vm::Vm::find(&monitor.to_string_lossy()).ok()
+            vmtax_vmm::Vm::find(&monitor.to_string_lossy()).ok()
         });
         vm.ask("cont");
         match state.guest {

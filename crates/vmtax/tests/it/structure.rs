@@ -342,7 +342,14 @@ fn no_condition_chains_let() {
 
 /// Crates of a study's end and of its begin: what shows findings, and what measures.
 const SHOWS: [&str; 2] = ["vmtax_report", "vmtax_export"];
-const MEASURES: [&str; 3] = ["vmtax_vm", "vmtax_runner", "vmtax_observe"];
+const MEASURES: [&str; 6] = [
+    "vmtax_vmm",
+    "vmtax_configuration",
+    "vmtax_live",
+    "vmtax_vm",
+    "vmtax_runner",
+    "vmtax_observe",
+];
 
 /// The breach of a study's direction in one of its files: options and plans name no page, a page names nothing that measures. What is
 /// measured next may be said meanwhile.
@@ -376,6 +383,6 @@ fn a_study_goes_from_its_options_to_its_page() {
     }
     assert!(breaches.is_empty(), "{breaches:?}");
     let page_in_options = breach("share/options.rs", "use vmtax_report::Report;");
-    let observer_in_page = breach("exec.rs", "use vmtax_report::Report; use vmtax_vm::Vm;");
+    let observer_in_page = breach("exec.rs", "use vmtax_report::Report; use vmtax_vmm::Vm;");
     assert!(page_in_options.is_some() && observer_in_page.is_some());
 }

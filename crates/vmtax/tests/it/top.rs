@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::{Duration, Instant};
-use vmtax_vm::Vm;
+use vmtax_vmm::Vm;
 
 /// The rule that fires first.
 fn first_rule(vm: &Value) -> &str {

@@ -82,7 +82,7 @@ fn the_screen_draws_answers_keys_and_restores_the_terminal_at_any_end() {
     let qemu = Ends::start("qemu-system-x86_64", &words);
     let pid = qemu.0.id() as i32;
     until("it runs", || {
-        vmtax_vm::running().contains(&pid).then_some(())
+        vmtax_vmm::running().contains(&pid).then_some(())
     });
     for (columns, end) in [(80, "q"), (160, "\u{3}"), (80, "TERM")] {
         let (ours, theirs) = terminal(columns);
@@ -124,7 +124,7 @@ fn the_screen_ends_with_its_terminal() {
     let qemu = Ends::start("qemu-system-x86_64", &words);
     let pid = qemu.0.id() as i32;
     until("it runs", || {
-        vmtax_vm::running().contains(&pid).then_some(())
+        vmtax_vmm::running().contains(&pid).then_some(())
     });
     let (mut ours, theirs) = terminal(80);
     let start = place

@@ -273,7 +273,7 @@ fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
     let (found, _) = proposed(
         &place,
         vm.pid(),
-        "--allow live,host --slice 0.5",
+        "--allow live,host --slice 0.25",
         "vm-host-scheduler",
     );
     assert!(found["applied"] == false && device.has("bfq"), "{found:#}");
@@ -281,7 +281,7 @@ fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
     let (_, row) = proposed(
         &place,
         vm.pid(),
-        "--apply --allow live,host --slice 0.5",
+        "--apply --allow live,host --slice 0.25",
         "vm-host-scheduler",
     );
     assert_eq!(

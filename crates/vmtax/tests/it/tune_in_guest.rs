@@ -20,7 +20,7 @@ const READ_CLOCK: &str = "\
     while sleep 0.2; do cat $clock; done\n";
 /// Writes to the disk whose folder in sysfs is `$w`.
 const WRITE_DISK: &str = "\
-    while :; do dd if=/dev/zero of=/dev/${w##*/} bs=4k count=100 oflag=direct 2>/dev/null; sleep 0.02; done &\n";
+    while :; do dd if=/dev/zero of=/dev/${w##*/} bs=4k count=100 oflag=direct 2>/dev/null; sleep 0.1; done &\n";
 /// The disks that are written to and read, the latter without a read-ahead, which a file has as it was when that was opened.
 const FIND_DISKS: &str = "\
     for d in /sys/block/vd*; do case $(cat $d/serial) in through) w=$d;; late) r=$d;; esac; done\n\

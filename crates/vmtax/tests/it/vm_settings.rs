@@ -211,7 +211,7 @@ fn writes_through_the_cache_are_found_and_those_written_back_are_not() {
         );
         let vm = Ends::start("qemu-system-x86_64", &words);
         until("it runs", || {
-            vmtax_vm::running()
+            vmtax_vmm::running()
                 .contains(&(vm.0.id() as i32))
                 .then_some(())
         });

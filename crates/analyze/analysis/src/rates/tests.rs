@@ -4,9 +4,9 @@ use super::rates;
 use proptest::prelude::*;
 use vmtax_findings::DiskRates;
 use vmtax_model::{
-    Ability, AbilityName, BlockDevice, CgroupCounters, DiskCounters, KvmCounters, LatencyHistogram,
-    MemoryCounters, Missing, NicCounters, ProcessIo, RequestCounters, Role, RunState,
-    ThreadCounters, VmCounters, VmFacts,
+    Ability, AbilityName, BlockDevice, Counter, CounterSource, CounterUnit, DiskCounters,
+    LatencyHistogram, Missing, NicCounters, RequestCounters, Role, RunState, ThreadCounters,
+    VmCounters, VmFacts,
 };
 
 pub(crate) fn facts(vcpus: usize) -> VmFacts {
@@ -80,26 +80,21 @@ fn parts_of_vcpus_are_means_and_the_busiest_thread_comes_first() {
 
 #[test]
 fn throttling_and_exits_are_of_each_vcpu() {
-    let cgroup = |us| CgroupCounters {
-        throttled_us: Some(us),
-        ..CgroupCounters::default()
-    };
-    let kvm = |exits, wait| {
-        Some(KvmCounters {
-            exits,
-            halt_exits: exits / 10,
-            halt_wait_ns: wait,
-            halt_poll_ns: 0,
-        })
+    let counters = |throttled: u64, exits, wait| {
+        let numbers = [
+            ("throttled", 1000 * throttled),
+            ("exits", exits),
+            ("halt_exits", exits / 10),
+            ("halted", wait),
+        ];
+        numbers.into_iter().collect()
     };
     let before = VmCounters {
-        cgroup: cgroup(1000),
-        kvm: kvm(100, 0),
+        counters: counters(1000, 100, 0),
         ..sample(0)
     };
     let after = VmCounters {
-        cgroup: cgroup(1_001_000),
-        kvm: kvm(2100, 1_000_000_000),
+        counters: counters(1_001_000, 2100, 1_000_000_000),
         ..sample(1)
     };
     let rates = rates(&facts(4), &before, &after).unwrap();
@@ -363,16 +358,16 @@ fn a_percentile_is_that_of_the_window() {
 
 #[test]
 fn memory_network_and_state_are_of_the_window() {
-    let memory = |faults, swapped| MemoryCounters {
-        major_faults: faults,
-        swapped,
-        resident: 7,
-        hugetlb: 4,
-        transparent_huge: Some(2),
-    };
-    let cgroup = |us| CgroupCounters {
-        memory_some_us: Some(us),
-        ..CgroupCounters::default()
+    let counters = |faults, swapped, some_us: u64, bytes| {
+        let numbers = [
+            ("major_faults", faults),
+            ("swapped", swapped),
+            ("huge_page", 6),
+            ("memory_pressure_some", 1000 * some_us),
+            ("process_read", bytes),
+            ("process_written", 0),
+        ];
+        numbers.into_iter().collect()
     };
     let nic = |packets, drops| NicCounters {
         tap: "tap0".to_owned(),
@@ -380,39 +375,26 @@ fn memory_network_and_state_are_of_the_window() {
         rx_dropped: drops,
         ..NicCounters::default()
     };
-    let io = |bytes| {
-        Some(ProcessIo {
-            read_bytes: bytes,
-            written_bytes: 0,
-            rchar: 3 * bytes,
-        })
-    };
     let before = VmCounters {
-        memory: memory(5, 0),
-        cgroup: cgroup(0),
+        counters: counters(5, 0, 0, 0),
         nics: vec![nic(100, 0)],
-        process_io: io(0),
         ..sample(0)
     };
     let after = VmCounters {
-        memory: memory(25, 9),
-        cgroup: cgroup(500_000),
+        counters: counters(25, 9, 500_000, 4096),
         nics: vec![nic(300, 20), nic(1, 1)],
-        process_io: io(4096),
         state: Some(RunState::Stopped("paused".to_owned())),
         ..sample(2)
     };
     let rates = rates(&facts(1), &before, &after).unwrap();
-    let use_ = rates.memory_use;
-    assert_eq!(
-        (
-            use_.major_faults_per_s,
-            use_.swapped,
-            use_.huge,
-            use_.pressure_some
-        ),
-        (10.0, 9, 6, Some(0.25))
-    );
+    let figures = [
+        "major_faults",
+        "swapped",
+        "huge_page",
+        "memory_pressure_some",
+    ]
+    .map(|name| rates.counters.get(Counter::named(name)));
+    assert_eq!(figures, [10.0, 9.0, 6.0, 0.25].map(Some));
     assert_eq!(
         (rates.packets_per_s() > 99.0, rates.drops_per_s() >= 10.0),
         (true, true)
@@ -431,6 +413,38 @@ fn memory_network_and_state_are_of_the_window() {
         ["vm-stopped", "vm-swapped", "vm-memory-pressure", "vm-drops"],
         "what costs most comes first"
     );
+}
+
+/// Every entry: a figure of two numbers, none where one of them is missing or the second is smaller.
+#[test]
+fn a_counter_that_is_absent_or_began_again_has_no_figure() {
+    let sample_with = |name: &'static str, number: Option<u64>, seconds| VmCounters {
+        counters: number.map(|number| (name, number)).into_iter().collect(),
+        ..sample(seconds)
+    };
+    let is_read = |counter: &&Counter| counter.source != CounterSource::Figure;
+    for counter in Counter::all().filter(is_read) {
+        let figure = |before, after| {
+            let [before, after] = [(before, 0), (after, 2)]
+                .map(|(number, seconds)| sample_with(counter.name, number, seconds));
+            let rates = rates(&facts(2), &before, &after).unwrap();
+            rates.counters.get(counter)
+        };
+        let expected = match counter.unit {
+            CounterUnit::Count | CounterUnit::Bytes => 2e6,
+            CounterUnit::PerSecond | CounterUnit::BytesPerSecond => 5e5,
+            CounterUnit::Ratio => 5e-4,
+            CounterUnit::VcpuRatio => 2.5e-4,
+            CounterUnit::Time => continue,
+        };
+        let found = figure(Some(1_000_000), Some(2_000_000));
+        assert_eq!(found, Some(expected), "{}", counter.name);
+        assert_eq!(figure(Some(5), None), None);
+        for (before, after) in [(None, 5), (Some(5), 4)] {
+            let found = figure(before, Some(after));
+            assert_eq!(found.is_some(), counter.unit.is_gauge(), "{}", counter.name);
+        }
+    }
 }
 
 #[test]
@@ -469,8 +483,7 @@ prop_compose! {
         VmCounters {
             at_ns,
             threads: times.into_iter().map(|(tid, cpu_ns, wait_ns, n)| ThreadCounters { tid, role: role(n), cpu_ns, wait_ns, turns: cpu_ns }).collect(),
-            cgroup: CgroupCounters { throttled_us: Some(counts[0]), memory_some_us: Some(counts[1]), ..CgroupCounters::default() },
-            kvm: Some(KvmCounters { exits: counts[2], halt_exits: counts[3], halt_wait_ns: counts[4], halt_poll_ns: counts[5] }),
+            counters: Counter::all().map(|counter| counter.name).zip(counts.iter().copied().cycle()).collect(),
             disks: vec![DiskCounters {
                 name: "d".to_owned(),
                 qemu: Some([requests(6), requests(7), requests(8)]),
@@ -489,7 +502,7 @@ proptest! {
     #[test]
     fn any_two_samples_give_parts_and_finite_rates(before in any_sample(), after in any_sample()) {
         if let Some(rates) = rates(&facts(2), &before, &after) {
-            let parts = [rates.run, rates.ready, rates.throttled, rates.memory_use.pressure_some];
+            let parts = [rates.run, rates.ready, rates.throttled, rates.counters.get(Counter::named("memory_pressure_some"))];
             prop_assert!(parts.into_iter().flatten().all(|part| (0.0..=1.0).contains(&part)));
             prop_assert!(rates.threads.iter().all(|thread| (0.0..=1.0).contains(&thread.run)));
             let io = rates.io.unwrap();

@@ -9,9 +9,10 @@ pub use steps::next_step;
 use crate::pairs::{Decision, OUT_OF_TIME, PairSeries, before_after};
 use crate::rates;
 use steps::{InterimResult, elapsed, facts, figure, outcome, pairs, series};
-use vmtax_findings::{BeforeAfter, TuneFindings, TuneRow, TuneVerdict, VmRates};
+use vmtax_findings::{BeforeAfter, TuneFindings, TuneOutcome, TuneRow, TuneVerdict, VmRates};
 use vmtax_model::{
-    LiveChange, LiveMetric, Role, TuneBlock, TuneMetric, TunePhase, TuneRecord, TuneSpec, VmFacts,
+    Candidate, LiveChange, LiveMetric, Role, Tried, TuneBlock, TuneMetric, TunePhase, TuneRecord,
+    TuneSpec, VmFacts,
 };
 
 /// Returns the findings of a tuning; `None` if not even the VM is recorded.
@@ -31,14 +32,16 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
         },
         vm,
         applied: spec.apply,
-        total: series(spec, records, phase, &kept).comparison(),
-        candidates: (0..spec.candidates.len())
-            .map(|number| row(spec, records, number, &kept))
-            .collect(),
         is_on,
-        not_tried: spec.not_tried.clone(),
-        ended: ended(spec, records),
-        seconds: elapsed(records).as_secs_f64(),
+        outcome: TuneOutcome {
+            total: series(spec, records, phase, &kept).comparison(),
+            candidates: (0..spec.candidates.len())
+                .map(|number| row(spec, records, number, &kept))
+                .collect(),
+            not_tried: spec.not_tried.clone(),
+            ended: ended(spec, records),
+            seconds: elapsed(records).as_secs_f64(),
+        },
     })
 }
 
@@ -77,7 +80,12 @@ fn metric(spec: &TuneSpec, vm: &VmFacts, first: Option<&LiveChange>) -> String {
     }
 }
 
-fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -> TuneRow {
+fn row(
+    spec: &TuneSpec,
+    records: &[TuneRecord],
+    number: usize,
+    kept: &[usize],
+) -> TuneRow<Candidate> {
     let series_of = |phase| series(spec, records, phase, &[number]);
     let (screening, confirmation) = (
         series_of(TunePhase::Screening),
@@ -106,9 +114,25 @@ fn row(spec: &TuneSpec, records: &[TuneRecord], number: usize, kept: &[usize]) -
         candidate: spec.candidates[number].clone(),
         verdict,
         why: refused.or(why),
+        beside: screened_beside(spec, records, number),
         screening: screening.comparison(),
         confirmation: confirmation.comparison(),
     }
+}
+
+/// Returns the names of the changes on top of which a candidate was screened last; `None` for the VM as it was.
+fn screened_beside(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> Option<String> {
+    let base = records.iter().rev().find_map(|record| match record {
+        TuneRecord::Pair { plan, .. } if plan.is_of(TunePhase::Screening, &[number]) => {
+            Some(&plan.base)
+        }
+        _ => None,
+    });
+    let names: Vec<&str> = base?
+        .iter()
+        .map(|number| spec.candidates[*number].name())
+        .collect();
+    (!names.is_empty()).then(|| names.join(" + "))
 }
 
 /// A figure that is shown.

@@ -114,6 +114,7 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_of_twelve() {
         .filter(|seed| {
             tuned(&factors, *seed)
                 .0
+                .outcome
                 .candidates
                 .iter()
                 .any(|row| row.verdict == TuneVerdict::Keep)
@@ -127,11 +128,11 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_of_twelve() {
     let (mut duds, mut found, mut held) = (0, 0, 0);
     for seed in 0..runs {
         let (findings, _) = tuned(&factors, seed);
-        let kept = |number: usize| findings.candidates[number].verdict == TuneVerdict::Keep;
+        let kept = |number: usize| findings.outcome.candidates[number].verdict == TuneVerdict::Keep;
         duds += usize::from((0..12).any(|number| number != 4 && kept(number)));
         if kept(4) {
             found += 1;
-            let interval = findings.candidates[4]
+            let interval = findings.outcome.candidates[4]
                 .confirmation
                 .unwrap()
                 .ratio
@@ -154,7 +155,12 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_of_twelve() {
 #[test]
 fn of_two_that_help_each_is_confirmed_beside_the_other_and_their_total_is_measured() {
     let (findings, pairs) = tuned(&[0.5, 1.0, 0.6, 1.3], 7);
-    let verdicts: Vec<TuneVerdict> = findings.candidates.iter().map(|row| row.verdict).collect();
+    let verdicts: Vec<TuneVerdict> = findings
+        .outcome
+        .candidates
+        .iter()
+        .map(|row| row.verdict)
+        .collect();
     assert_eq!(
         (verdicts[0], verdicts[2], verdicts[3]),
         (
@@ -164,19 +170,21 @@ fn of_two_that_help_each_is_confirmed_beside_the_other_and_their_total_is_measur
         )
     );
     assert_ne!(verdicts[1], TuneVerdict::Keep);
-    let total = findings.total.unwrap().ratio;
+    let total = findings.outcome.total.unwrap().ratio;
     assert!(
         (0.25..0.36).contains(&total.median) && total.interval.unwrap().high < 0.5,
         "{total:?}"
     );
     assert!(
-        findings.is_on && findings.ended.is_none() && pairs < 90,
+        findings.is_on && findings.outcome.ended.is_none() && pairs < 90,
         "{pairs} pairs"
     );
+    let beside = |number: usize| findings.outcome.candidates[number].beside.as_deref();
+    assert_eq!((beside(0), beside(2)), (None, Some("change 0")));
     // What harms is taken back after three pairs.
-    assert_eq!(findings.candidates[3].screening.unwrap().rounds, 3);
+    assert_eq!(findings.outcome.candidates[3].screening.unwrap().rounds, 3);
     assert!(
-        findings.candidates[3]
+        findings.outcome.candidates[3]
             .why
             .as_deref()
             .unwrap()
@@ -198,9 +206,10 @@ fn a_budget_ends_it_and_says_so() {
         assert_eq!((first.changed, first.base), (vec![0], vec![]));
         tune(&spec, &records).unwrap()
     };
-    assert!(findings.ended.unwrap().contains("--duration"));
+    assert!(findings.outcome.ended.unwrap().contains("--duration"));
     assert!(
         findings
+            .outcome
             .candidates
             .iter()
             .all(|row| row.verdict == TuneVerdict::NotMeasured)

@@ -166,7 +166,7 @@ pub(super) fn pairs<'a>(
             plan,
             without,
             with,
-        } if plan.phase == phase && plan.changed == changed => Some([&**without, &**with]),
+        } if plan.is_of(phase, changed) => Some([&**without, &**with]),
         _ => None,
     })
 }

@@ -3,11 +3,11 @@
 
 use crate::compare::cost;
 use crate::estimate::median_of;
-use crate::pairs::{Decision, HARMED_PAIRS, MAX_PAIRS, PairSeries};
+use crate::pairs::{Decision, MAX_PAIRS, PairSeries};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use vmtax_model::number::factor;
-use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, TrialRecord};
+use vmtax_model::{
+    GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Variant,
+};
 
 /// A figure of a trial.
 pub(super) type Figure<'f> = &'f dyn Fn(&TrialRecord) -> Option<f64>;
@@ -15,6 +15,7 @@ pub(super) type Figure<'f> = &'f dyn Fn(&TrialRecord) -> Option<f64>;
 /// The trials of a tuning.
 pub(super) struct Measured<'a> {
     pub spec: &'a GuestTuneSpec,
+    pub baseline: &'a Variant,
     /// By round and name of the configuration.
     trials: BTreeMap<(u32, &'a str), Vec<&'a TrialRecord>>,
     /// From the first trial's start to the last one's end, s.
@@ -26,7 +27,9 @@ pub(super) struct Measured<'a> {
 }
 
 impl<'a> Measured<'a> {
-    pub fn new(spec: &'a GuestTuneSpec, trials: &'a [TrialRecord]) -> Measured<'a> {
+    /// Returns the trials of a plan; `None` if it tunes no guest.
+    pub fn new(plan: &'a Plan, trials: &'a [TrialRecord]) -> Option<Measured<'a>> {
+        let (spec, baseline) = (plan.guest_tune()?, plan.variants.first()?);
         let mut by: BTreeMap<(u32, &str), Vec<&TrialRecord>> = BTreeMap::new();
         for trial in trials {
             by.entry((trial.round, trial.variant.as_str()))
@@ -54,13 +57,19 @@ impl<'a> Measured<'a> {
         let boot_s = rounds_s
             .get(&0)
             .map_or(0.0, |round| (round.1 - round.0) / boots as f64);
-        Measured {
+        Some(Measured {
             spec,
+            baseline,
             trials: by,
             seconds,
             boot_s,
             rounds_s,
-        }
+        })
+    }
+
+    /// Returns the settings of the guest with these candidates.
+    pub fn settings(&self, candidates: &[usize]) -> BTreeMap<String, String> {
+        self.spec.settings(self.baseline, candidates)
     }
 
     /// A configuration's figure in a round, the median of its trials; `None` where it was not measured, `Some(None)` where it has
@@ -232,7 +241,7 @@ pub(super) struct InterimResult {
     /// Candidates of the last confirmation.
     pub confirmed: Vec<usize>,
     /// Those that are left out without being slower, with the reason.
-    pub left_out: BTreeMap<usize, LeftOut>,
+    pub left_out: BTreeMap<usize, String>,
     /// Those that are not faster beside others, by the decision that says so.
     pub failed: BTreeMap<usize, Decision>,
     /// True if the time was over before everything was decided.
@@ -249,74 +258,8 @@ impl InterimResult {
     }
 
     /// Leaves out a candidate that is not faster beside others, by this decision.
-    pub fn fail(&mut self, candidate: usize, decision: Decision, why: LeftOut) {
+    pub fn fail(&mut self, candidate: usize, decision: Decision, why: String) {
         self.failed.insert(candidate, decision);
         self.left_out.insert(candidate, why);
-    }
-}
-
-/// Reason why a candidate is not kept, with the names of the changes that it is about.
-#[derive(Debug, Clone)]
-pub(super) enum LeftOut {
-    /// It helps, by too little.
-    SavesLittle,
-    /// The median of so many rounds saves nothing.
-    SavesNothing { rounds: usize },
-    /// It helped in some rounds, and cannot become significant any more.
-    CannotBecomeSignificant,
-    /// Where time is short: among the slower half of `all` after so many rounds, with a median ratio of costs.
-    SlowerHalf {
-        rounds: usize,
-        ratio: f64,
-        all: usize,
-    },
-    /// It sets otherwise what one that is faster sets.
-    Excluded { by: String },
-    /// These set it, too.
-    Contained { beside: String },
-    /// Beside these it was not faster.
-    NoFaster { beside: String },
-    /// The time was over before it was decided beside these.
-    Undecided { beside: String },
-    /// The confirmation did not confirm it, beside these if there were any.
-    NotConfirmed { beside: Option<String> },
-    /// The workload does not give the figure with it.
-    Unmeasurable,
-    /// It cost more in each of the first rounds.
-    Harms,
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LeftOut::SavesLittle => write!(f, "faster by less than 2 %"),
-            LeftOut::SavesNothing { rounds } => {
-                write!(f, "dropped after {rounds} rounds: not faster")
-            }
-            LeftOut::CannotBecomeSignificant => {
-                write!(f, "faster in too few rounds to be significant")
-            }
-            LeftOut::SlowerHalf { rounds, ratio, all } => write!(
-                f,
-                "dropped after {rounds} rounds to save time: ×{} by then, among the slower half of {all} changes",
-                factor(*ratio)
-            ),
-            LeftOut::Excluded { by } => write!(f, "mutually exclusive with {by}, which is faster"),
-            LeftOut::Contained { beside } => write!(f, "{beside} has it"),
-            LeftOut::NoFaster { beside } => write!(f, "no faster beside {beside}"),
-            LeftOut::Undecided { beside } => write!(
-                f,
-                "time limit reached before it was decided beside {beside}"
-            ),
-            LeftOut::NotConfirmed { beside: None } => write!(f, "no faster in the confirmation"),
-            LeftOut::NotConfirmed { beside: Some(set) } => {
-                write!(f, "no faster beside {set} in the confirmation")
-            }
-            LeftOut::Unmeasurable => write!(f, "the workload did not give this figure"),
-            LeftOut::Harms => write!(
-                f,
-                "each of the first {HARMED_PAIRS} rounds cost over 5 % more"
-            ),
-        }
     }
 }

@@ -10,24 +10,27 @@ mod steps;
 
 pub use steps::next_guest_step;
 
-use crate::pairs::{Decision, OUT_OF_TIME, PairSeries, before_after, medians};
-use measured::{Figure, InterimResult, LeftOut, Measured, confirms, without};
+use crate::pairs::{Decision, HARMED_PAIRS, OUT_OF_TIME, PairSeries, before_after, medians};
+use measured::{Figure, InterimResult, Measured, confirms, without};
 use std::collections::BTreeSet;
 use steps::outcome;
-use vmtax_findings::{BeforeAfter, GuestTuneFindings, GuestTuneRow, SecondScreening, TuneVerdict};
+use vmtax_findings::{
+    BeforeAfter, GuestTuneFindings, SecondScreening, TuneOutcome, TuneRow, TuneVerdict,
+};
 use vmtax_model::{
-    GuestTunePart, GuestTunePhase, GuestTuneSpec, Metric, Plan, TrialRecord, WorkloadName,
+    GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, Metric, Plan, TrialRecord,
+    WorkloadName,
 };
 
 /// Returns the findings of a tuning; `None` if the plan tunes no guest.
 pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindings> {
-    let (spec, baseline) = (plan.guest_tune()?, plan.variants.first()?);
-    let measured = Measured::new(spec, trials);
-    let found = outcome(&measured, baseline);
+    let measured = Measured::new(plan, trials)?;
+    let spec = measured.spec;
+    let found = outcome(&measured);
     let value = |trial: &TrialRecord| trial.result().and_then(|result| result.value(spec.metric));
     let total = measured.pairs(&confirms(&found.kept), &[], &found.kept, &value);
     let medians = medians(&total.into_iter().flatten().collect::<Vec<_>>());
-    let candidates: Vec<GuestTuneRow> = (0..spec.candidates.len())
+    let candidates: Vec<TuneRow<GuestCandidate>> = (0..spec.candidates.len())
         .map(|number| row(&measured, number, &found))
         .collect();
     let bounds = candidates
@@ -36,10 +39,6 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
     let is_undecided = found.next.is_some() || found.is_out_of_time;
     Some(GuestTuneFindings {
         metric: spec.metric,
-        total: measured
-            .series(&confirms(&found.kept), &[], &found.kept)
-            .comparison()
-            .filter(|_| !found.kept.is_empty()),
         before: medians.map(|[before, _]| before),
         after: medians.map(|[_, after]| after),
         guards: if found.kept.is_empty() {
@@ -48,21 +47,30 @@ pub fn tune_guest(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneFindin
             guards(&measured, &found.kept)
         },
         at_most: bounds.reduce(f64::max).filter(|_| found.kept.is_empty()),
-        baseline: baseline.set.clone(),
-        tuned: spec.settings(baseline, &found.kept),
-        not_tried: spec.not_tried.clone(),
+        baseline: measured.baseline.set.clone(),
+        tuned: measured.settings(&found.kept),
         job_notes: spec.job_notes.clone(),
         like: spec.like.clone(),
-        ended: is_undecided.then(|| OUT_OF_TIME.to_owned()),
         rounds: measured.round_count(),
         boots: measured.boots(),
-        seconds: measured.seconds,
         second_screening: second_screening(measured.spec, &candidates),
-        candidates,
+        outcome: TuneOutcome {
+            total: measured
+                .series(&confirms(&found.kept), &[], &found.kept)
+                .comparison()
+                .filter(|_| !found.kept.is_empty()),
+            candidates,
+            not_tried: spec.not_tried.clone(),
+            ended: is_undecided.then(|| OUT_OF_TIME.to_owned()),
+            seconds: measured.seconds,
+        },
     })
 }
 
-fn second_screening(spec: &GuestTuneSpec, rows: &[GuestTuneRow]) -> Option<SecondScreening> {
+fn second_screening(
+    spec: &GuestTuneSpec,
+    rows: &[TuneRow<GuestCandidate>],
+) -> Option<SecondScreening> {
     let parts: Vec<&GuestTunePart> = spec
         .parts
         .iter()
@@ -79,8 +87,8 @@ fn second_screening(spec: &GuestTuneSpec, rows: &[GuestTuneRow]) -> Option<Secon
         .into_iter()
         .filter(|number| !base.contains(number))
         .filter_map(|number| rows.get(number));
-    let screened: Vec<&GuestTuneRow> = screened.collect();
-    let name = |row: &&GuestTuneRow| row.candidate.name.clone();
+    let screened: Vec<&TuneRow<GuestCandidate>> = screened.collect();
+    let name = |row: &&TuneRow<GuestCandidate>| row.candidate.name.clone();
     Some(SecondScreening {
         beside: spec.name(base),
         candidates: screened.iter().map(name).collect(),
@@ -96,7 +104,7 @@ fn second_screening(spec: &GuestTuneSpec, rows: &[GuestTuneRow]) -> Option<Secon
     })
 }
 
-fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> GuestTuneRow {
+fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> TuneRow<GuestCandidate> {
     // Beside the most that it was measured beside.
     let others = found
         .bases
@@ -119,17 +127,19 @@ fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> GuestTu
     };
     let refused = measured.refused(number);
     let why = match screening.decision() {
-        Some(Decision::Unmeasurable) => Some(LeftOut::Unmeasurable),
-        Some(Decision::Harms) => Some(LeftOut::Harms),
+        Some(Decision::Unmeasurable) => Some("the workload did not give this figure".to_owned()),
+        Some(Decision::Harms) => Some(format!(
+            "each of the first {HARMED_PAIRS} rounds cost over 5 % more"
+        )),
         _ => found.left_out.get(&number).cloned(),
     };
-    GuestTuneRow {
+    TuneRow {
         candidate: measured.spec.candidates[number].clone(),
         verdict: match refused {
             Some(_) => TuneVerdict::Refused,
             None => verdict(&screening, number, found),
         },
-        why: refused.or(why.map(|why| why.to_string())),
+        why: refused.or(why),
         beside: (!beside.is_empty()).then(|| measured.spec.name(&beside)),
         screening: screening.comparison(),
         confirmation: confirmation.comparison(),
@@ -157,7 +167,7 @@ fn verdict(screening: &PairSeries, number: usize, found: &InterimResult) -> Tune
 /// requests.
 fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
     let per_request = match measured.spec.metric.workload() {
-        WorkloadName::Disk => " per request",
+        WorkloadName::Disk | WorkloadName::Fio => " per request",
         _ => "",
     };
     let billions = |trial: &TrialRecord| {
@@ -165,7 +175,12 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
         let count: u64 = operations.map(|operation| operation.latency.count()).sum();
         Some(count.max(1) as f64 / 1e9)
     };
-    let tail = |trial: &TrialRecord| trial.result()?.value(Metric::DiskTail);
+    let tail = |trial: &TrialRecord| {
+        let result = trial.result()?;
+        result
+            .value(Metric::DiskTail)
+            .or(result.value(Metric::FioTail))
+    };
     let vcpus = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.guest / billions(trial)?);
     let qemu = |trial: &TrialRecord| Some(trial.cpu_seconds.as_ref()?.qemu / billions(trial)?);
     let figures: [(String, Figure<'_>); 3] = [

@@ -1,11 +1,12 @@
 //! Screening of what is left beside what helps so far, which is nothing at first: what stands out after a few rounds, what
 //! is dropped early, and what the sequential test says of the others.
 
-use super::measured::{InterimResult, LeftOut, Measured, sorted};
+use super::measured::{InterimResult, Measured, sorted};
 use crate::estimate::median_of;
 use crate::pairs::{Decision, MIN_EFFECT, PairSeries};
 use std::collections::BTreeMap;
 use vmtax_model::GuestTunePhase;
+use vmtax_model::number::factor;
 
 /// Rounds after which a change may stand out.
 const STANDING_ROUNDS: usize = 3;
@@ -140,7 +141,7 @@ impl<'a> Screening<'a> {
         for (&candidate, series) in &self.series {
             let why = match series.decision() {
                 Some(Decision::Helps) if series.median() > -MIN_EFFECT.ln_1p() => {
-                    LeftOut::SavesLittle
+                    "faster by less than 2 %".to_owned()
                 }
                 Some(Decision::Helps) => {
                     helped.push((candidate, series.median()));
@@ -148,10 +149,12 @@ impl<'a> Screening<'a> {
                 }
                 Some(_) => continue,
                 None if dropped.contains_key(&candidate) => dropped[&candidate].clone(),
-                None if is_hopeless(series) => LeftOut::SavesNothing {
-                    rounds: HOPELESS_ROUNDS,
-                },
-                None if !series.can_help() => LeftOut::CannotBecomeSignificant,
+                None if is_hopeless(series) => {
+                    format!("dropped after {HOPELESS_ROUNDS} rounds: not faster")
+                }
+                None if !series.can_help() => {
+                    "faster in too few rounds to be significant".to_owned()
+                }
                 None => {
                     open.push(candidate);
                     continue;
@@ -182,7 +185,7 @@ impl<'a> Screening<'a> {
     }
 
     /// The candidates that are dropped early, with the reason: half each time, by their costs after so many rounds.
-    fn dropped(&self, until_s: f64) -> BTreeMap<usize, LeftOut> {
+    fn dropped(&self, until_s: f64) -> BTreeMap<usize, String> {
         let mut dropped = BTreeMap::new();
         let is_second = self.phase == GuestTunePhase::SecondScreening;
         let round_s = self.measured.boot_s * (self.candidates.len() + 1) as f64;
@@ -214,8 +217,11 @@ impl<'a> Screening<'a> {
             let all = left.len();
             let last = left.split_off(all.div_ceil(2));
             dropped.extend(last.into_iter().map(|(candidate, logs)| {
-                let ratio = rank(&logs).exp();
-                (candidate, LeftOut::SlowerHalf { rounds, ratio, all })
+                let ratio = factor(rank(&logs).exp());
+                let why = format!(
+                    "dropped after {rounds} rounds to save time: ×{ratio} by then, among the slower half of {all} changes"
+                );
+                (candidate, why)
             }));
         }
         dropped

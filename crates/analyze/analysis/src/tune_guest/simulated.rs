@@ -139,8 +139,10 @@ pub(super) fn tuned_with(
 }
 
 pub(super) fn kept(found: &GuestTuneFindings) -> Vec<usize> {
-    let is_kept = |number: &usize| found.candidates[*number].verdict == TuneVerdict::Keep;
-    (0..found.candidates.len()).filter(is_kept).collect()
+    let is_kept = |number: &usize| found.outcome.candidates[*number].verdict == TuneVerdict::Keep;
+    (0..found.outcome.candidates.len())
+        .filter(is_kept)
+        .collect()
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn a_change_without_effect_is_kept_in_less_than_5_of_100_tunings_and_the_interva
             together += usize::from(kept == [without_effect, without_effect + 1]);
             for number in kept.iter().filter(|number| **number >= without_effect) {
                 found += 1;
-                let interval = findings.candidates[*number]
+                let interval = findings.outcome.candidates[*number]
                     .confirmation
                     .unwrap()
                     .ratio
@@ -247,7 +249,7 @@ fn replay(runs: u64) {
         for number in kept.iter().copied() {
             kept_ones += 1;
             let gain = masked(&kept) / masked(&without(&kept, number));
-            let interval = found.candidates[number]
+            let interval = found.outcome.candidates[number]
                 .confirmation
                 .unwrap()
                 .ratio
@@ -301,7 +303,11 @@ fn one_that_stands_out_is_kept_before_the_others_are_screened_to_the_end() {
     let factors = [&[1.0; DUDS][..], &[0.5]].concat();
     for seed in 0..20 {
         let (plan, found) = tuned(plan(factors.len(), 900), &factors, 2.0, seed);
-        assert!(kept(&found).contains(&DUDS), "{:#?}", found.candidates);
+        assert!(
+            kept(&found).contains(&DUDS),
+            "{:#?}",
+            found.outcome.candidates
+        );
         let parts = &plan.guest_tune().unwrap().parts;
         let confirmation = parts
             .iter()
@@ -332,7 +338,7 @@ fn one_that_stands_out_is_kept_before_the_others_are_screened_to_the_end() {
             screening.all(|part| part.configurations[0].contains(&DUDS)),
             "{parts:?}"
         );
-        let screening = found.candidates[DUDS].screening.unwrap();
+        let screening = found.outcome.candidates[DUDS].screening.unwrap();
         assert!(
             screening.rounds == 3 && screening.ratio.median < 0.9,
             "{screening:?}"
@@ -357,18 +363,18 @@ fn what_excludes_or_contains_another_is_not_kept_beside_it() {
     // The second has the first in it.
     let factors = [0.8, 0.75, 0.9, 1.2];
     let (plan, found) = tuned(plan, &factors, 2.0, 3);
-    assert_eq!(kept(&found), [1], "{:#?}", found.candidates);
-    let why = |number: usize| found.candidates[number].why.clone().unwrap();
+    assert_eq!(kept(&found), [1], "{:#?}", found.outcome.candidates);
+    let why = |number: usize| found.outcome.candidates[number].why.clone().unwrap();
     assert!(why(0).contains("x1=on has it"), "{}", why(0));
     assert!(why(2).contains("exclusive with x1=on"), "{}", why(2));
-    assert_ne!(found.candidates[3].verdict, TuneVerdict::Keep);
+    assert_ne!(found.outcome.candidates[3].verdict, TuneVerdict::Keep);
     assert_eq!(
         (found.tuned["aio"].as_str(), found.tuned["cache"].as_str()),
         ("native", "none")
     );
     let (before, after) = (found.before.unwrap(), found.after.unwrap());
     assert!(
-        after > before * 1.15 && found.ended.is_none(),
+        after > before * 1.15 && found.outcome.ended.is_none(),
         "{before} {after}"
     );
     let phases: Vec<GuestTunePhase> = plan
@@ -387,7 +393,7 @@ fn what_excludes_or_contains_another_is_not_kept_beside_it() {
 #[test]
 fn a_budget_ends_it_and_says_so_and_a_candidate_that_fails_to_boot_is_refused() {
     let (_, found) = tuned(plan(12, 20), &[0.5; 12], 2.0, 1);
-    assert!(kept(&found).is_empty() && found.ended.unwrap().contains("--duration"));
+    assert!(kept(&found).is_empty() && found.outcome.ended.unwrap().contains("--duration"));
     let mut plan = plan(1, 900);
     plan.begin_part(next_guest_step(&plan, &[]).unwrap(), 0);
     let good = done(Machine::TCG, result(WorkloadSpec::new(WorkloadName::Disk)));
@@ -410,8 +416,8 @@ fn a_budget_ends_it_and_says_so_and_a_candidate_that_fails_to_boot_is_refused() 
     let found = tune_guest(&plan, &trials).unwrap();
     assert_eq!(
         (
-            found.candidates[0].verdict,
-            found.candidates[0].why.as_ref()
+            found.outcome.candidates[0].verdict,
+            found.outcome.candidates[0].why.as_ref()
         ),
         (TuneVerdict::Refused, Some(&error))
     );

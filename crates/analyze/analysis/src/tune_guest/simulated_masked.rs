@@ -109,10 +109,10 @@ fn what_all_that_helps_masked_is_found_by_the_second_screening() {
         if kept == [0, 1, 2] {
             found_again += 1;
             assert_eq!(
-                found.candidates[2].beside.as_deref(),
+                found.outcome.candidates[2].beside.as_deref(),
                 Some("x0=on + x1=on"),
                 "{:?}",
-                found.candidates[2]
+                found.outcome.candidates[2]
             );
         }
     }

@@ -2,11 +2,11 @@
 //! others beside it; those that help one more at a time; the remaining ones once more beside all of these, since one
 //! may mask another; the kept ones again, on boots that were not used to choose them.
 
-use super::measured::{InterimResult, LeftOut, Measured, confirms, sorted, without};
+use super::measured::{InterimResult, Measured, confirms, sorted, without};
 use super::screening::{Screening, Standing, seems_to_help};
 use crate::pairs::Decision;
 use std::collections::BTreeSet;
-use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneStep, Plan, TrialRecord, Variant};
+use vmtax_model::{GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord};
 
 /// The parts of the time after which no round of a phase begins: the rest is for what comes after.
 const SCREENING: f64 = 0.55;
@@ -18,31 +18,26 @@ const CONFIRMATION_ROUNDS: f64 = 10.0;
 
 /// The next step, from what was recorded so far; `None` where nothing is left to measure, or no time.
 pub fn next_guest_step(plan: &Plan, trials: &[TrialRecord]) -> Option<GuestTuneStep> {
-    let measured = Measured::new(plan.guest_tune()?, trials);
-    outcome(&measured, plan.variants.first()?).next
+    outcome(&Measured::new(plan, trials)?).next
 }
 
 /// Returns the findings so far, and the next step to measure.
-pub(super) fn outcome(measured: &Measured<'_>, baseline: &Variant) -> InterimResult {
+pub(super) fn outcome(measured: &Measured<'_>) -> InterimResult {
     let mut outcome = InterimResult::default();
-    if let Some(set) = chosen(measured, baseline, &mut outcome) {
+    if let Some(set) = chosen(measured, &mut outcome) {
         confirm(measured, set, &mut outcome);
     }
     outcome
 }
 
 /// Returns the candidates to confirm; `None` if something is left to measure first.
-fn chosen(
-    measured: &Measured<'_>,
-    baseline: &Variant,
-    outcome: &mut InterimResult,
-) -> Option<Vec<usize>> {
+fn chosen(measured: &Measured<'_>, outcome: &mut InterimResult) -> Option<Vec<usize>> {
     let (mut base, mut phase) = (Vec::new(), GuestTunePhase::Screening);
     loop {
         if outcome.bases.last() != Some(&base) {
             outcome.bases.push(base.clone());
         }
-        let candidates = open(measured, baseline, outcome);
+        let candidates = open(measured, outcome);
         let is_second = phase == GuestTunePhase::SecondScreening;
         let before = outcome.bases.split_last().map_or(&[][..], |(_, all)| all);
         let screening = Screening::new(measured, phase, &base, before, candidates);
@@ -71,7 +66,7 @@ fn chosen(
             Standing::Nothing => {}
         }
         let helped = screening.helped(until_s, outcome)?;
-        let set = combined(measured, baseline, &base, helped, outcome)?;
+        let set = combined(measured, &base, helped, outcome)?;
         if set == base || is_second {
             return Some(set);
         }
@@ -103,7 +98,8 @@ fn confirm_first(measured: &Measured<'_>, first: usize, outcome: &mut InterimRes
         }
         None => {}
         Some(decided) => {
-            outcome.fail(first, decided, LeftOut::NotConfirmed { beside: None });
+            let why = "no faster in the confirmation".to_owned();
+            outcome.fail(first, decided, why);
         }
     }
 }
@@ -122,7 +118,7 @@ fn has_time(measured: &Measured<'_>, part: f64) -> bool {
 }
 
 /// The candidates that may help beside the last base: those that were neither shown to harm nor to add nothing.
-fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut InterimResult) -> Vec<usize> {
+fn open(measured: &Measured<'_>, outcome: &mut InterimResult) -> Vec<usize> {
     let Some((base, before)) = outcome.bases.split_last() else {
         return Vec::new();
     };
@@ -139,9 +135,9 @@ fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut InterimResult
     let mut open: Vec<usize> = (0..measured.spec.candidates.len())
         .filter(is_open)
         .collect();
-    let needless: Vec<(usize, LeftOut)> = open
+    let needless: Vec<(usize, String)> = open
         .iter()
-        .filter_map(|one| Some((*one, needless(measured, baseline, base, *one)?)))
+        .filter_map(|one| Some((*one, needless(measured, base, *one)?)))
         .collect();
     open.retain(|one| needless.iter().all(|(other, _)| other != one));
     // What was said of it beside others holds no more.
@@ -153,12 +149,7 @@ fn open(measured: &Measured<'_>, baseline: &Variant, outcome: &mut InterimResult
 }
 
 /// Why a candidate is nothing beside others; `None` where it may be something.
-fn needless(
-    measured: &Measured<'_>,
-    baseline: &Variant,
-    set: &[usize],
-    candidate: usize,
-) -> Option<LeftOut> {
+fn needless(measured: &Measured<'_>, set: &[usize], candidate: usize) -> Option<String> {
     let spec = measured.spec;
     let own = &spec.candidates[candidate].set;
     let contradicts = |other: &&usize| {
@@ -167,34 +158,35 @@ fn needless(
             .any(|(key, value)| theirs.get(key).is_some_and(|other| other != value))
     };
     if let Some(other) = set.iter().find(contradicts) {
-        return Some(LeftOut::Excluded {
-            by: spec.candidates[*other].name.clone(),
-        });
+        let by = &spec.candidates[*other].name;
+        return Some(format!("mutually exclusive with {by}, which is faster"));
     }
-    let is_in_it = spec.settings(baseline, &sorted(set, candidate)) == spec.settings(baseline, set);
-    (is_in_it && !set.is_empty()).then(|| LeftOut::Contained {
-        beside: spec.name(set),
-    })
+    let is_in_it = measured.settings(&sorted(set, candidate)) == measured.settings(set);
+    (is_in_it && !set.is_empty()).then(|| contained(spec, set))
+}
+
+/// Why a candidate is left out whose settings a set has.
+fn contained(spec: &GuestTuneSpec, set: &[usize]) -> String {
+    format!("{} has it", spec.name(set))
 }
 
 /// `base` with those of the candidates that help beside it and each other, added one at a time; `None` where something is left to
 /// measure.
 fn combined(
     measured: &Measured<'_>,
-    baseline: &Variant,
     base: &[usize],
     helped: Vec<usize>,
     outcome: &mut InterimResult,
 ) -> Option<Vec<usize>> {
     let mut set = base.to_vec();
     for candidate in helped {
-        if let Some(why) = needless(measured, baseline, &set, candidate) {
+        if let Some(why) = needless(measured, &set, candidate) {
             outcome.left_out.insert(candidate, why);
             continue;
         }
         // Beside the base the screening has measured it.
         if set == base || helps_beside(measured, &set, candidate, outcome)? {
-            set = without_contained(measured, baseline, sorted(&set, candidate), outcome);
+            set = without_contained(measured, sorted(&set, candidate), outcome);
         }
     }
     Some(set)
@@ -212,18 +204,15 @@ fn helps_beside(
     let beside = measured.spec.name(set);
     match seems_to_help(&measured.series(&is_combination, set, &with)) {
         Some(Decision::Helps) => return Some(true),
-        Some(decided) => outcome.fail(candidate, decided, LeftOut::NoFaster { beside }),
+        Some(decided) => outcome.fail(candidate, decided, format!("no faster beside {beside}")),
         None if measured.seconds < until_s(measured, COMBINATION, set) => {
             outcome.measure(GuestTunePhase::Combination, vec![set.to_vec(), with]);
             return None;
         }
         None => {
             outcome.is_out_of_time = true;
-            outcome.fail(
-                candidate,
-                Decision::Undecided,
-                LeftOut::Undecided { beside },
-            );
+            let why = format!("time limit reached before it was decided beside {beside}");
+            outcome.fail(candidate, Decision::Undecided, why);
         }
     }
     Some(false)
@@ -232,22 +221,14 @@ fn helps_beside(
 /// Returns a set without the changes that others of it contain: what these set as well is no change of its own any more.
 fn without_contained(
     measured: &Measured<'_>,
-    baseline: &Variant,
     mut set: Vec<usize>,
     outcome: &mut InterimResult,
 ) -> Vec<usize> {
-    let spec = measured.spec;
-    let settings = |numbers: &[usize]| spec.settings(baseline, numbers);
-    while let Some(contained) = set
-        .iter()
-        .copied()
-        .find(|one| settings(&without(&set, *one)) == settings(&set))
-    {
-        set = without(&set, contained);
-        let beside = spec.name(&set);
-        outcome
-            .left_out
-            .insert(contained, LeftOut::Contained { beside });
+    let is_contained =
+        |set: &[usize], one| measured.settings(&without(set, one)) == measured.settings(set);
+    while let Some(one) = set.iter().copied().find(|one| is_contained(&set, *one)) {
+        set = without(&set, one);
+        outcome.left_out.insert(one, contained(measured.spec, &set));
     }
     set
 }
@@ -294,8 +275,14 @@ fn confirm(measured: &Measured<'_>, mut set: Vec<usize>, outcome: &mut InterimRe
             return;
         };
         let others = without(&set, least);
-        let beside = (!others.is_empty()).then(|| measured.spec.name(&others));
-        outcome.fail(least, decided, LeftOut::NotConfirmed { beside });
+        let why = match others.is_empty() {
+            true => "no faster in the confirmation".to_owned(),
+            false => format!(
+                "no faster beside {} in the confirmation",
+                measured.spec.name(&others)
+            ),
+        };
+        outcome.fail(least, decided, why);
         set = others;
     }
 }

@@ -3,6 +3,7 @@
 
 use super::column_sums::column;
 use super::distribution::Distribution;
+use super::empty_queues::{Span, empty_queue};
 use super::{of_columns, of_run, total_ns};
 use crate::net::from_host::batching;
 use crate::trial::joined_trial::JoinedTrial;
@@ -11,8 +12,8 @@ use crate::trial::vm_data::{Device, DeviceData, VmData, is_made_up, is_placed};
 use crate::{JoinedRequest, LayersError};
 use std::path::Path;
 use vmtax_findings::{
-    LayerColumn, LayerFindings, RequestCount, RequestKind, Row, State, VmLayers, VmPackets,
-    VmRequests, VmTraced,
+    EmptyQueue, LayerColumn, LayerFindings, RequestCount, RequestKind, Row, State, VmLayers,
+    VmPackets, VmRequests, VmTraced,
 };
 use vmtax_model::{Checkpoint, HostFacts, Layer, Machine, TracedDisk, VmNic, VmTrace};
 use vmtax_rules::Evidence;
@@ -33,6 +34,17 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
     } = read_vm(folder)?;
     let machine = machine(&trace);
     let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
+    // Beyond the most bytes that are kept a trace does not show what came.
+    let is_whole = !trace.full && !trace.imported && !is_guest_traced;
+    let traced = Span {
+        begin: trace.begin,
+        end: trace.end,
+    };
+    let queues: Vec<EmptyQueue> = disks
+        .iter()
+        .filter(|_| is_whole)
+        .filter_map(|disk| empty_queue(&disk.device.name, &disk.data, traced))
+        .collect();
     let (requests, mut columns) = of_devices(machine, disks, |disk, kind, trial, column| {
         requests(disk, kind, trial, column, seconds)
     });
@@ -62,7 +74,11 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         columns: main,
         ..Evidence::default()
     };
-    let advice = vmtax_rules::advice(&evidence);
+    let mut advice = vmtax_rules::advice(&evidence);
+    advice.extend(vmtax_rules::settings(&Evidence {
+        queues: &queues,
+        ..Evidence::default()
+    }));
     let layers = LayerFindings {
         advice,
         ..of_columns(columns, method(&trace, is_guest_traced))
@@ -73,6 +89,7 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         ended: trace.ended,
         requests,
         packets,
+        queues,
         idle,
         not_followed,
         missing,

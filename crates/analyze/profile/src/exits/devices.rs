@@ -103,11 +103,12 @@ impl Devices {
     /// The device's name, empty where there is none, and the register where it is known.
     pub(super) fn at(&self, access: &Access) -> (String, Option<Register>) {
         if access.space == AddressSpace::Msr {
-            let apic = matches!(access.address, 0x1b | 0x6e0 | 0x800..=0x8ff);
-            return (
-                if apic { "local APIC" } else { "CPU" }.to_owned(),
-                msr(access.address),
-            );
+            let device = match access.address {
+                0x1b | 0x6e0 | 0x800..=0x8ff => "local APIC",
+                HYPER_V..=HYPER_V_LAST => "Hyper-V",
+                _ => "CPU",
+            };
+            return (device.to_owned(), msr(access.address));
         }
         let within =
             |r: &&Region| r.space == access.space && (r.first..=r.last).contains(&access.address);
@@ -166,11 +167,12 @@ fn register(region: &Region, address: u64) -> Option<Register> {
         // QEMU's regions of the VGA are pieces; these are its index and data for colour and monochrome.
         "vga" if matches!(address, 0x3d4 | 0x3d5 | 0x3b4 | 0x3b5) => Register::VgaCursor,
         "acpi-tmr" => Register::PmTimer,
+        "rtc" => Register::Rtc,
         "hpet" => match offset {
             0xf0..=0xf7 => Register::HpetCounter,
             0..=7 => Named("capabilities"),
             0x10..=0x17 => Named("configuration"),
-            0x100.. => Named("comparator"),
+            0x100.. => Register::HpetTimer,
             _ => return None,
         },
         "apic-msi" | "kvm-apic-msi" | "apic" => local_apic(offset & 0xfff)?,
@@ -192,14 +194,39 @@ fn local_apic(offset: u64) -> Option<Register> {
         0xb0 => Register::Eoi,
         0x20 => Named("ID"),
         0x30 => Named("version"),
-        0x80 => Named("task priority"),
+        0x80 => Register::TaskPriority,
         0xf0 => Named("spurious interrupts"),
-        0x300 | 0x310 => Named("interrupt command"),
+        0x300 | 0x310 => Register::InterruptCommand,
         0x320 => Named("timer's vector"),
         0x350 | 0x360 => Named("local line's vector"),
         0x380 => Named("timer's initial count"),
         0x390 => Named("timer's current count"),
         0x3e0 => Named("timer's divider"),
+        _ => return None,
+    })
+}
+
+/// The registers that Hyper-V, and KVM for its guests, has besides a CPU's own: first and last.
+const HYPER_V: u64 = 0x4000_0000;
+const HYPER_V_LAST: u64 = 0x4000_01ff;
+
+/// From Microsoft's Hypervisor Top-Level Functional Specification, appendix of MSRs.
+fn hyper_v(number: u64) -> Option<Register> {
+    use Register::Named;
+    Some(match number - HYPER_V {
+        0x00 => Named("guest OS ID"),
+        0x01 => Named("hypercall page"),
+        0x02 => Named("vCPU index"),
+        0x10 => Named("vCPU run time"),
+        0x20 => Register::ReferenceCounter,
+        0x21 => Named("reference TSC page"),
+        0x22 | 0x23 => Named("frequency"),
+        0x70 => Named("end of interrupt"),
+        0x71 => Register::InterruptCommand,
+        0x72 => Register::TaskPriority,
+        0x73 => Named("assist page"),
+        0x80..=0x9f => Named("synthetic interrupt controller"),
+        0xb0..=0xb7 => Named("synthetic timer"),
         _ => return None,
     })
 }
@@ -212,6 +239,7 @@ fn msr(number: u64) -> Option<Register> {
         0x48 => Some(Named("SPEC_CTRL")),
         0x80b => Some(Register::EoiByMsr),
         0x83f => Some(Named("self IPI")),
+        HYPER_V..=HYPER_V_LAST => hyper_v(number),
         // In x2APIC mode registers are numbered in steps of one, not of 16 bytes.
         0x800..=0x8ff => local_apic((number - 0x800) << 4),
         _ => None,
@@ -290,6 +318,25 @@ mod tests {
         assert_eq!(
             at(&usual, AddressSpace::Msr, 0x80b).1,
             Some(Register::EoiByMsr)
+        );
+        // What Windows does without and with Hyper-V's timers.
+        assert_eq!(at(&usual, AddressSpace::Port, 0x71).1, Some(Register::Rtc));
+        assert_eq!(
+            at(&usual, AddressSpace::Memory, 0xfed0_0108).1,
+            Some(Register::HpetTimer)
+        );
+        let hyper_v = |number| at(&usual, AddressSpace::Msr, number);
+        assert_eq!(
+            hyper_v(0x4000_0020),
+            ("Hyper-V".to_owned(), Some(Register::ReferenceCounter))
+        );
+        assert_eq!(
+            [0x830, 0x4000_0071, 0x4000_0072].map(|number| hyper_v(number).1),
+            [
+                Some(Register::InterruptCommand),
+                Some(Register::InterruptCommand),
+                Some(Register::TaskPriority)
+            ]
         );
     }
 

@@ -13,6 +13,8 @@ use vmtax_model::Role;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
 use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
 
+/// KVM's names of exits by page faults of the guest's memory: EPT and NPT.
+const PAGE_FAULTS: [&str; 2] = ["EPT_VIOLATION", "npf"];
 /// Addresses reported at most.
 const MAX_ADDRESSES: usize = 100;
 const TIMED_BY_EXITS: &str = "Time of an exit: from kvm_exit to the next kvm_entry.";
@@ -33,6 +35,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     let reasons = group.reasons();
     let (addresses, registers) = group.addresses(devices);
     let rates = traced.regular.iter().copied();
+    let page_faults = group.page_faults();
     let exits = Exits {
         seconds,
         vcpus: group.tids.len().max(vcpus),
@@ -43,10 +46,15 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
             .max_by_key(|(count, _)| *count),
         counters: &counts.counters,
         apic: counts.apic,
+        kvm: counts.kvm,
+        reasons: &reasons,
+        page_faults: page_faults.as_ref(),
+        timers: &traced.timer_lines,
     };
     // Known costs that the exits show, the one that takes most time first.
     let advice = vmtax_rules::evaluate(&Evidence {
         exits: Some(&exits),
+        configuration: counts.configuration.as_ref(),
         ..Evidence::default()
     });
     GuestExits {
@@ -59,6 +67,8 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
         lost: traced.lost,
         advice,
         counters: counts.counters.clone(),
+        page_faults,
+        timers: traced.timer_lines.clone(),
     }
 }
 
@@ -120,6 +130,19 @@ impl Grouping<'_> {
             .collect();
         reasons.sort_by_key(|reason| Reverse(reason.exits.count));
         reasons
+    }
+
+    /// Page faults of the guest's memory: on AMD's CPUs accesses to devices have the same reason.
+    fn page_faults(&self) -> Option<ExitCount> {
+        let is_fault = |row: &ExitRow| {
+            let is_named = PAGE_FAULTS
+                .iter()
+                .any(|name| row.reason.eq_ignore_ascii_case(name));
+            is_named && row.access.is_none()
+        };
+        self.by(|row| is_fault(row).then_some(()))
+            .into_values()
+            .next()
     }
 
     /// The exits by address, the most frequent first, and those of each register that is known by direction.
@@ -188,12 +211,15 @@ impl Grouping<'_> {
             ..
         } = times;
         let per_s = count as f64 / self.seconds.max(f64::EPSILON);
+        let mut in_guest = self.traced.in_guest.iter();
+        let in_guest = in_guest.find(|time| time.tid == tid);
         VcpuExits {
             vcpu,
             tid,
             count,
             per_s,
             total_ns,
+            in_guest_ns: in_guest.map(|time| self.ns(time.ticks)),
             halted_ns,
             spinning_ns,
         }
@@ -254,223 +280,4 @@ pub fn named(counts: &ExitCounts, devices: &Devices) -> Vec<NamedExits> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Devices, summary};
-    use vmtax_findings::{ExitTimes, GuestExits};
-    use vmtax_model::AddressSpace;
-    use vmtax_model::samples::{Access, ApicFeatures, ExitCounts, ExitRow, TracedExits};
-
-    const VCPU: i32 = 40;
-
-    fn row(reason: &str, access: Option<(u64, bool)>, count: u64, user: u64) -> ExitRow {
-        let access = access.map(|(address, write)| Access {
-            space: AddressSpace::Port,
-            address,
-            write,
-        });
-        ExitRow {
-            tid: VCPU,
-            reason: reason.to_owned(),
-            access,
-            count,
-            user,
-            timed: count,
-            ticks: 10 * count,
-        }
-    }
-
-    fn summarised(rows: Vec<ExitRow>, regular: Vec<(u64, f64)>) -> GuestExits {
-        let traced = TracedExits {
-            rows,
-            regular,
-            mhz: 1000.0,
-            ..TracedExits::default()
-        };
-        let counts = ExitCounts {
-            seconds: 2.0,
-            traced: Some(traced),
-            ..ExitCounts::default()
-        };
-        summary(&counts, &Devices::usual())
-    }
-
-    #[test]
-    fn sums_name_reasons_devices_and_costs() {
-        let polled =
-            [(0x3fd, false), (0x3f8, true)].map(|access| row("port I/O", Some(access), 300, 300));
-        let found = summarised(polled.into(), Vec::new());
-        assert_eq!(
-            (
-                found.reasons.len(),
-                found.reasons[0].reason.as_str(),
-                found.reasons[0].exits.count
-            ),
-            (1, "port I/O", 600)
-        );
-        assert_eq!(
-            (found.vcpus.len(), found.vcpus[0].tid, found.vcpus[0].count),
-            (1, VCPU, 600)
-        );
-        let status = found.addresses.iter().find(|a| a.address == 0x3fd).unwrap();
-        assert_eq!(
-            (
-                status.device.as_str(),
-                status.register.as_str(),
-                status.write
-            ),
-            ("serial", "line status", false)
-        );
-        assert_eq!(
-            (
-                status.exits.count,
-                status.exits.user,
-                status.exits.by_vcpu.as_slice()
-            ),
-            (300, Some(300), [300].as_slice())
-        );
-        // 10 ticks of a 1 GHz clock, 150 times a second.
-        assert_eq!(
-            (status.exits.mean_ns, status.exits.per_s),
-            (Some(10.0), 150.0)
-        );
-        assert_eq!(
-            found
-                .advice
-                .iter()
-                .map(|a| a.rule.as_str())
-                .collect::<Vec<_>>(),
-            ["uart-polling"]
-        );
-        let halts = summarised(
-            vec![row("unknown (0x63)", None, 3, 0), row("HLT", None, 4, 0)],
-            Vec::new(),
-        );
-        assert_eq!(
-            halts
-                .reasons
-                .iter()
-                .map(|r| r.reason.as_str())
-                .collect::<Vec<_>>(),
-            ["HLT", "unknown (0x63)"]
-        );
-        assert!(halts.advice.is_empty());
-    }
-
-    /// Two seconds of a vCPU that is halted for one and spins for a quarter: neither is a cost of the other exits, on no CPU.
-    #[test]
-    fn halts_and_spins_are_no_cost_of_exits() {
-        let polled =
-            || [(0x3fd, false), (0x3f8, true)].map(|access| row("io", Some(access), 3000, 3000));
-        let expected = summarised(polled().into(), Vec::new());
-        let gain = |found: &GuestExits| {
-            found
-                .advice
-                .iter()
-                .find(|a| a.rule == "uart-polling")
-                .map(|a| a.gain)
-        };
-        // 10 ticks of a 1 GHz clock each.
-        assert!(
-            (gain(&expected).unwrap() - 3000.0 * 10e-9 / 2.0).abs() < 1e-12,
-            "{:?}",
-            expected.advice
-        );
-        for [halt, spin] in [
-            ["HLT", "PAUSE_INSTRUCTION"],
-            ["hlt", "pause"],
-            ["idle-halt", "EXIT_PAUSE"],
-        ] {
-            let long = |reason, ticks| ExitRow {
-                ticks,
-                ..row(reason, None, 100, 0)
-            };
-            let idle = [long(halt, 1_000_000_000), long(spin, 250_000_000)];
-            let found = summarised(polled().into_iter().chain(idle).collect(), Vec::new());
-            assert_eq!(gain(&found), gain(&expected), "{halt}");
-            let times = ExitTimes {
-                halted_ns: 1e9,
-                spinning_ns: 0.25e9,
-                handled_ns: 60_000.0,
-            };
-            assert_eq!(found.times(), times, "{halt}");
-            let vcpu = &found.vcpus[0];
-            assert_eq!(
-                [vcpu.halted_ns, vcpu.spinning_ns, vcpu.total_ns],
-                [1e9, 0.25e9, 1.25e9 + 60_000.0],
-                "{halt}"
-            );
-            assert_eq!(found.part_of_time(found.times().halted_ns), 0.5);
-        }
-    }
-
-    /// Interrupts that the guest ends by the MSR of x2APIC: 25 a second are no finding, 20,000 are one, of what is not in place.
-    #[test]
-    fn ends_of_interrupts_are_advised_where_they_cost_and_as_the_cpu_allows() {
-        let found = |count: u64, apic| {
-            let access = Access {
-                space: AddressSpace::Msr,
-                address: 0x80b,
-                write: true,
-            };
-            let row = ExitRow {
-                access: Some(access),
-                timed: count,
-                ticks: 2000 * count,
-                ..row("msr", None, count, 0)
-            };
-            let traced = TracedExits {
-                rows: vec![row],
-                mhz: 1000.0,
-                ..TracedExits::default()
-            };
-            let counts = ExitCounts {
-                seconds: 5.0,
-                traced: Some(traced),
-                apic,
-                ..ExitCounts::default()
-            };
-            summary(&counts, &Devices::usual()).advice
-        };
-        let host = ApicFeatures {
-            pv_eoi: Some(true),
-            x2apic: Some(true),
-        };
-        assert!(found(125, host).is_empty() && found(125, ApicFeatures::default()).is_empty());
-        let actions = |apic| -> Vec<String> {
-            found(100_000, apic)
-                .remove(0)
-                .remedies
-                .into_iter()
-                .map(|r| r.action)
-                .collect()
-        };
-        assert!(
-            !actions(host)
-                .iter()
-                .any(|action| action.contains("PV EOI") || action.contains("x2APIC"))
-        );
-        let without = actions(ApicFeatures {
-            pv_eoi: Some(false),
-            x2apic: Some(true),
-        });
-        assert!(
-            without[0].starts_with("Enable PV EOI")
-                && !without.iter().any(|action| action.contains("x2APIC"))
-        );
-    }
-
-    #[test]
-    fn a_fast_tick_is_a_finding_and_an_ordinary_one_is_not() {
-        let fast = summarised(Vec::new(), vec![(398, 1000.0)]).advice;
-        assert_eq!((fast[0].rule.as_str(), fast.len()), ("fast-tick", 1));
-        assert!(
-            fast[0].finding.contains("1000 times a second"),
-            "{}",
-            fast[0].finding
-        );
-        assert!(
-            summarised(Vec::new(), vec![(398, 250.0)]).advice.is_empty(),
-            "250 Hz"
-        );
-    }
-}
+mod tests;

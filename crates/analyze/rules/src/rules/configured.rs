@@ -144,7 +144,7 @@ const EMULATED_DISK: Rule = Rule {
     evaluate: |evidence| {
         of_disks(evidence, |disk| {
             // These have queues in memory, as virtio does.
-            let has_queues = ["virtio", "nvme", "pvscsi", "vmpvscsi"]
+            let has_queues = ["virtio", "vhost", "nvme", "pvscsi", "vmpvscsi"]
                 .iter()
                 .any(|known| disk.bus.starts_with(known));
             let text = format!(

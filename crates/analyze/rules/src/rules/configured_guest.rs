@@ -19,8 +19,18 @@ pub(super) const CONFIGURED_GUEST: &[Rule] = &[
     WRAPPER,
 ];
 
+/// Those that the command line of a running VM shows, too, as settings worth checking; what its disks and cards cost is measured.
+pub(super) const OF_RUNNING_VM: &[Rule] = &[
+    HIDDEN_HYPERVISOR,
+    WINDOWS_ENLIGHTENMENTS,
+    WINDOWS_HPET,
+    WINDOWS_SOCKETS,
+    IRQCHIP,
+    KVM_FEATURES,
+];
+
 /// Enlightenments that QEMU's documentation asks for, of which an idle Windows without some runs timers by an emulated device.
-const WANTED: [&str; 10] = [
+pub(super) const WANTED: [&str; 10] = [
     "relaxed",
     "vapic",
     "spinlocks",
@@ -58,7 +68,7 @@ const HIDDEN_HYPERVISOR: Rule = Rule {
 
 const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
     id: "configured-windows-enlightenments",
-    finds: "a Windows guest without some of the Hyper-V enlightenments that QEMU's documentation asks for",
+    finds: "a Windows guest without some of the Hyper-V enlightenments that QEMU's documentation asks for (unproven here)",
     remedies: &[
         instruction(
             "Switch them on",
@@ -104,7 +114,7 @@ const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
 
 const WINDOWS_HPET: Rule = Rule {
     id: "configured-windows-hpet",
-    finds: "a Windows guest with an HPET and without both timer and clock of Hyper-V: each of its ticks is an interrupt of a device that QEMU emulates",
+    finds: "a Windows guest with an HPET and without both timer and clock of Hyper-V: each of its ticks is an interrupt of a device that QEMU emulates (unproven here)",
     remedies: &[
         instruction(
             "Take the HPET away, once the guest has hv-time and hv-stimer",

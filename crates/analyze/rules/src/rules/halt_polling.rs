@@ -54,7 +54,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
 mod tests {
     use crate::test_evidence::findings;
     use crate::{Evidence, Exits};
-    use vmtax_model::samples::ApicFeatures;
+    use vmtax_model::samples::{ApicFeatures, KvmFeatures};
 
     #[test]
     fn polling_fires_where_it_is_long_and_in_vain() {
@@ -73,6 +73,10 @@ mod tests {
                 tick: None,
                 counters: &counters,
                 apic,
+                kvm: KvmFeatures::default(),
+                reasons: &[],
+                page_faults: None,
+                timers: &[],
             };
             findings(
                 "halt-polling",

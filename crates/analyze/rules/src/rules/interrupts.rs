@@ -90,7 +90,7 @@ mod tests {
     use crate::{Evidence, Exits};
     use std::collections::BTreeMap;
     use vmtax_findings::Advice;
-    use vmtax_model::samples::ApicFeatures;
+    use vmtax_model::samples::{ApicFeatures, KvmFeatures};
 
     #[test]
     fn a_fast_timer_fires_and_an_ordinary_one_does_not() {
@@ -105,6 +105,10 @@ mod tests {
                 tick,
                 counters: &counters,
                 apic,
+                kvm: KvmFeatures::default(),
+                reasons: &[],
+                page_faults: None,
+                timers: &[],
             };
             advice(
                 "fast-tick",
@@ -138,6 +142,10 @@ mod tests {
             tick,
             counters,
             apic,
+            kvm: KvmFeatures::default(),
+            reasons: &[],
+            page_faults: None,
+            timers: &[],
         };
         advice(
             "eoi",

@@ -2,23 +2,31 @@
 //! findings give back the same, the first here comes first. The rules about a host and about warnings are tables.
 
 mod accelerator;
+mod apic;
 mod clock_source;
 mod configured;
 mod configured_guest;
 mod console;
+mod coroutines;
 mod cpu_wait;
+mod device_users;
+mod empty_queue;
 mod governor;
 mod guest_code;
 mod guest_kernel;
 mod halt_polling;
 mod host;
+mod hpet_timer;
 mod interrupts;
 mod io_limits;
 mod ioeventfd;
 mod iothread;
 mod overhead;
+mod page_faults;
 mod reported;
 mod requests;
+mod rotational;
+mod rtc;
 mod run_queue_wait;
 mod settings_to_check;
 mod share;
@@ -59,7 +67,23 @@ pub(crate) fn costs() -> impl Iterator<Item = &'static Rule> {
 
 /// The rules about settings of which no measurement says what they cost.
 pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
-    settings_to_check::SETTINGS.iter()
+    let others = SETTINGS_OF_VM.iter().copied();
+    settings_to_check::SETTINGS.iter().chain(others)
+}
+
+/// Those of a VM, or of what serves it.
+const SETTINGS_OF_VM: [&Rule; 6] = [
+    &page_faults::SETTING_NESTED_PAGING,
+    &apic::SETTING_APICV,
+    &apic::WINDOWS_AVIC,
+    &rotational::SETTING_ROTATIONAL,
+    &device_users::SETTING_SHARED_DEVICE,
+    &empty_queue::EMPTY_QUEUE,
+];
+
+/// Those about settings of a running VM that its command line shows as a text would.
+pub(crate) fn configured_settings() -> impl Iterator<Item = &'static Rule> {
+    configured_guest::OF_RUNNING_VM.iter()
 }
 
 /// Returns true if there is a text of a kind.
@@ -79,10 +103,21 @@ const PASTED: [(HasText, &[Rule]); 4] = [
     ),
 ];
 
+/// Rules about measurements that texts show, too.
+const MEASURED_OR_PASTED: [(HasText, &Rule); 1] = [(
+    |evidence| evidence.exit_report.is_some(),
+    &page_faults::SHADOW_PAGING,
+)];
+
 /// The rules about the pasted texts that are there.
 pub(crate) fn about_texts(evidence: &Evidence<'_>) -> impl Iterator<Item = &'static Rule> {
     let there = PASTED.iter().filter(|(has_text, _)| has_text(evidence));
-    there.flat_map(|(_, rules)| rules.iter())
+    let shared = MEASURED_OR_PASTED
+        .iter()
+        .filter(|(has_text, _)| has_text(evidence));
+    there
+        .flat_map(|(_, rules)| rules.iter())
+        .chain(shared.map(|(_, rule)| *rule))
 }
 
 /// The rules about VMs that do not run: what else is found there explains nothing.
@@ -126,7 +161,15 @@ const RULES: &[&Rule] = &[
     &interrupts::FAST_TICK,
     &clock_source::PM_TIMER_CLOCK,
     &clock_source::HPET_CLOCK,
+    &clock_source::REFERENCE_COUNTER,
+    &rtc::RTC_TIMER,
+    &hpet_timer::HPET_TIMER,
     &interrupts::EOI,
+    &apic::INTERRUPT_COMMANDS,
+    &apic::TASK_PRIORITY,
+    &page_faults::SHADOW_PAGING,
+    &page_faults::SPLIT_HUGE_PAGES,
+    &page_faults::NUMA_FAULTS,
     &ioeventfd::NOTIFY_WITHOUT_IOEVENTFD,
     &halt_polling::HALT_POLLING,
     &guest_code::DIVISION,
@@ -151,6 +194,7 @@ const RULES: &[&Rule] = &[
     &vm_serving::VM_IOTHREAD_SLEEPS,
     &vm_serving::VM_MONITOR_FLOOD,
     &vm_serving::VM_9P_FIDS,
+    &coroutines::VM_COROUTINES,
     &vm_memory::VM_SWAPPED,
     &vm_memory::VM_MEMORY_PRESSURE,
     &vm_io::VM_DROPS,

@@ -1,7 +1,8 @@
 //! Costs in outputs that people paste: VM exits of `perf kvm stat report`, jobs of fio.
 
 use crate::rule::{instruction, measurement};
-use crate::{Evidence, Finding, Rule};
+use crate::{Evidence, Exits, Finding, Rule};
+use vmtax_findings::ExitReason;
 use vmtax_model::number::{count as grouped, nanoseconds, percent};
 use vmtax_model::{ExitReport, ExitReportRow, FioJob, Remedy};
 
@@ -10,7 +11,6 @@ pub(super) const FIO: &[Rule] = &[FIO_GAP, FIO_BUFFERED, FIO_ONE_REQUEST];
 
 /// The rules about VM exits.
 pub(super) const EXITS: &[Rule] = &[
-    EXITS_SHADOW,
     EXITS_MMIO,
     EXITS_PORT,
     EXITS_MSR,
@@ -22,6 +22,8 @@ pub(super) const EXITS: &[Rule] = &[
 
 /// Below this part of the time of all exits in which the guest is not idle, reasons are not worth a finding.
 const MIN_PART: f64 = 0.1;
+/// Below this part of the vCPUs' time they are not, either.
+const MIN_VCPU_PART: f64 = 0.01;
 /// A guest that reaches so much of the host's requests a second has no gap.
 const NO_GAP: f64 = 0.95;
 
@@ -115,33 +117,6 @@ const FIO_ONE_REQUEST: Rule = Rule {
                 )
             })
         })
-    },
-};
-
-const EXITS_SHADOW: Rule = Rule {
-    id: "reported-shadow-paging",
-    finds: "exits by page faults and by loads of CR3 or INVLPG: KVM has no nested page tables (EPT, NPT)",
-    remedies: &[instruction(
-        "See whether they are on (Y), else enable them; in a nested host ask the provider",
-        "grep . /sys/module/kvm_*/parameters/{ept,npt} 2>/dev/null",
-    )],
-    source: "Linux kernel documentation, The x86 kvm shadow mmu",
-    evaluate: |evidence| {
-        // With nested page tables no INVLPG of a guest ends in KVM.
-        let is_sign = |row: &ExitReportRow| row.reason.eq_ignore_ascii_case("invlpg");
-        let has_sign = |report: &ExitReport| report.rows.iter().any(is_sign);
-        if !evidence.exit_report.is_some_and(has_sign) {
-            return Vec::new();
-        }
-        let reasons = [
-            "CR_ACCESS",
-            "INVLPG",
-            "EXCEPTION_NMI",
-            "invlpg",
-            "write_cr3",
-            "PF excp",
-        ];
-        of_reasons(evidence, &reasons, "KVM shadows the guest's page tables")
     },
 };
 
@@ -296,33 +271,56 @@ const EXITS_HOST: Rule = Rule {
     },
 };
 
-/// The finding about some reasons of exits, by their part of the time of those in which the guest is not idle.
-fn of_reasons(evidence: &Evidence<'_>, reasons: &[&str], what: &str) -> Vec<Finding> {
-    let Some(report) = evidence.exit_report else {
+/// The finding about some reasons of exits: of a running VM by their part of the vCPUs' time, of a report by their part of the time
+/// of those in which the guest is not idle.
+pub(super) fn of_reasons(evidence: &Evidence<'_>, reasons: &[&str], what: &str) -> Vec<Finding> {
+    let counted = evidence.exits.map(counted);
+    let Some(report) = counted.as_ref().or(evidence.exit_report) else {
         return Vec::new();
     };
     let of_these = |row: &&ExitReportRow| reasons.contains(&row.reason.as_str());
-    let all = ExitReport::time_ns(report.busy_rows());
     let rows: Vec<&ExitReportRow> = report.busy_rows().filter(of_these).collect();
     let time = ExitReport::time_ns(rows.iter().copied());
-    let part = time / all.max(f64::MIN_POSITIVE);
+    let (part, least, whole) = match evidence.exits {
+        Some(exits) => {
+            let whole = format!("the vCPUs' time in {:.1} s", exits.seconds);
+            (exits.part(time), MIN_VCPU_PART, whole)
+        }
+        None => {
+            let all = ExitReport::time_ns(report.busy_rows()).max(f64::MIN_POSITIVE);
+            let whole = "the time of all exits but idling".to_owned();
+            (time / all, MIN_PART, whole)
+        }
+    };
     let count: u64 = rows
         .iter()
         .fold(0, |all, row| all.saturating_add(row.count));
-    if part < MIN_PART || count == 0 {
+    if part < least || count == 0 {
         return Vec::new();
     }
     let names: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
     vec![Finding {
         gain: part,
         ..Finding::new(format!(
-            "{what}: {} exits ({}), {} each, {} of the time of all exits but idling.",
+            "{what}: {} exits ({}), {} each, {} of {whole}.",
             grouped(count),
             names.join(", "),
             nanoseconds(time / count as f64),
             percent(part)
         ))
     }]
+}
+
+/// The exits of a running VM as a report has them.
+fn counted(exits: &Exits<'_>) -> ExitReport {
+    let row = |reason: &ExitReason| ExitReportRow {
+        reason: reason.reason.clone(),
+        count: reason.exits.count,
+        mean_ns: reason.exits.total_ns / reason.exits.count.max(1) as f64,
+    };
+    ExitReport {
+        rows: exits.reasons.iter().map(row).collect(),
+    }
 }
 
 fn of_jobs(evidence: &Evidence<'_>, text: impl Fn(&FioJob) -> Option<String>) -> Vec<Finding> {
@@ -441,7 +439,7 @@ mod tests {
         assert_eq!(rules_of(&[("CR_ACCESS", 100, 10.0)]), [""; 0]);
         assert_eq!(
             rules_of(&[("CR_ACCESS", 100, 10.0), ("INVLPG", 1, 10.0)]),
-            ["reported-shadow-paging"]
+            ["shadow-paging"]
         );
     }
 

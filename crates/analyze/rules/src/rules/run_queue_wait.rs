@@ -3,6 +3,7 @@
 
 use crate::rule::instruction;
 use crate::{Evidence, Finding, VmPart};
+use std::path::Path;
 use vmtax_findings::{CpuContention, RunQueueCause};
 use vmtax_model::number::percent;
 use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, cpu_list, shell_path};
@@ -99,12 +100,11 @@ pub(super) fn of_thread(
     tid: i32,
     role: Option<&Role>,
 ) -> Finding {
-    let groups = evidence
-        .facts
-        .into_iter()
-        .flat_map(|facts| &facts.thread_groups);
-    let group = groups.into_iter().find(|group| group.tid == tid);
-    let folder = group.and_then(|group| shell_path(&group.folder.to_string_lossy()));
+    let group = evidence.facts.and_then(|facts| facts.thread_group(tid));
+    let path = |path: &Path| shell_path(&path.to_string_lossy());
+    let folder = group.and_then(|group| path(&group.folder));
+    let quota = group.and_then(|group| group.quota.as_deref());
+    let stat = quota.and_then(|quota| path(&quota.with_file_name("cpu.stat")));
     let before = group
         .and_then(|group| group.cpus.clone())
         .unwrap_or_default();
@@ -114,6 +114,8 @@ pub(super) fn of_thread(
     };
     let mut values = finding.values;
     values.extend(folder.map(|folder| ("THREAD_GROUP", folder)));
+    values.extend(quota.and_then(path).map(|file| ("QUOTA_FILE", file)));
+    values.extend(stat.map(|file| ("CPU_STAT_FILE", file)));
     values.extend(vcpu);
     values.extend([("BEFORE", before), ("TID", tid.to_string())]);
     values.extend(evidence.facts.map(|facts| ("VM", facts.argument())));

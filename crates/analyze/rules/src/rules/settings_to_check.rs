@@ -3,15 +3,19 @@
 use crate::rule::{about_vm, instruction};
 use crate::{Evidence, Finding, Rule};
 use vmtax_findings::VmRates;
-use vmtax_model::number::bytes;
-use vmtax_model::{Accelerator, Setting, cpu_list};
+use vmtax_model::number::{bytes, significant};
+use vmtax_model::{Accelerator, Counter, Setting, cpu_list};
 
+const RESIDENT: &Counter = Counter::named("resident");
+const HUGE: &Counter = Counter::named("huge_page");
 /// A huge page of x86-64, bytes.
 const HUGE_PAGE: u64 = 2 << 20;
 /// A smaller guest needs few entries of the TLB.
 const LARGE_GUEST: u64 = 1 << 30;
+/// Page faults of the host in memory that NUMA balancing unmapped, a second, below which it is at rest.
+const MIN_HINT_FAULTS: f64 = 100.0;
 
-/// Every rule about a setting without a measured cost.
+/// Rules about settings of the host without a measured cost.
 pub(super) const SETTINGS: &[Rule] = &[
     TRANSPARENT_HUGE_PAGES,
     HUGE_PAGE_POOL,
@@ -48,12 +52,13 @@ const HUGE_PAGE_POOL: Rule = Rule {
     )],
     source: "Linux kernel documentation, HugeTLB Pages",
     evaluate: |evidence| {
+        let bytes_of = |vm: &VmRates, counter| vm.counters.get(counter).unwrap_or(0.0) as u64;
         let in_small = |vm: &VmRates| {
-            vm.memory_use.huge < vm.memory_use.resident / 2 && vm.memory >= LARGE_GUEST
+            bytes_of(vm, HUGE) < bytes_of(vm, RESIDENT) / 2 && vm.memory >= LARGE_GUEST
         };
         let is_empty = value(evidence, "host.huge-pages") == Some("0");
         about_vm(evidence, |vm| {
-            let (huge, resident) = (bytes(vm.memory_use.huge), bytes(vm.memory_use.resident));
+            let (huge, resident) = (bytes(bytes_of(vm, HUGE)), bytes(bytes_of(vm, RESIDENT)));
             let text = format!(
                 "{huge} of the VM's {resident} are in huge pages, and the host reserves none."
             );
@@ -99,17 +104,28 @@ const NUMA_NODE: Rule = Rule {
 
 const NUMA_BALANCING: Rule = Rule {
     id: "setting-numa-balancing",
-    finds: "NUMA balancing on the NUMA host of a running VM whose threads are pinned",
+    finds: "NUMA balancing on the NUMA host of a running VM, whose threads are pinned, or while it unmaps memory that is used a hundred times a second and more",
     remedies: &[Setting::named("host.numa-balancing").remedy("0", "Switch it off")],
     source: "Linux kernel documentation, Documentation for /proc/sys/kernel: numa_balancing",
     evaluate: |evidence| {
         let is_on = value(evidence, "host.numa-balancing").is_some_and(|mode| mode != "0");
         let is_pinned = evidence.vm.is_some_and(|vm| !vm.settings.pinned.is_empty());
-        of_vm(
-            evidence,
-            nodes(evidence) > 1 && is_on && is_pinned,
-            "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned.",
-        )
+        let numa = evidence.activity.and_then(|activity| activity.numa);
+        let faults = numa
+            .map(|numa| numa.hint_faults_per_s)
+            .filter(|per_s| *per_s >= MIN_HINT_FAULTS);
+        let text = match (is_pinned, faults) {
+            (true, _) => {
+                "NUMA balancing unmaps the VM's memory again and again, though its threads are pinned."
+                    .to_owned()
+            }
+            (false, faults) => format!(
+                "NUMA balancing unmaps memory of the host: {} times a second it is in use (hint faults of all processes).",
+                significant(faults.unwrap_or(0.0))
+            ),
+        };
+        let is_at_work = is_pinned || faults.is_some();
+        of_vm(evidence, nodes(evidence) > 1 && is_on && is_at_work, &text)
     },
 };
 
@@ -151,7 +167,7 @@ fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: &str) -> Vec<Finding> {
 }
 
 /// The host's value of a setting.
-fn value<'a>(evidence: &Evidence<'a>, key: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(evidence: &Evidence<'a>, key: &str) -> Option<&'a str> {
     let file = Setting::of(key).host_file()?;
     evidence.host?.settings.get(file).map(String::as_str)
 }
@@ -169,8 +185,8 @@ fn nodes(evidence: &Evidence<'_>) -> usize {
 mod tests {
     use crate::test_evidence::host;
     use crate::{Evidence, evaluate, settings};
-    use vmtax_findings::{MemoryRates, VmRates};
-    use vmtax_model::{Accelerator, PinnedThread, VmSettings};
+    use vmtax_findings::VmRates;
+    use vmtax_model::{Accelerator, HostActivity, NumaBalancing, PinnedThread, VmSettings};
 
     fn found(files: &[(&str, &str)], is_pinned: bool) -> Vec<String> {
         let mut host = host();
@@ -178,11 +194,7 @@ mod tests {
             .iter()
             .map(|(file, value)| ((*file).to_owned(), (*value).to_owned()))
             .collect();
-        let memory_use = MemoryRates {
-            resident: 4 << 30,
-            huge: 1 << 20,
-            ..MemoryRates::default()
-        };
+        let counters = [("resident", 4294967296.0), ("huge_page", 1048576.0)];
         let pinned = PinnedThread {
             tid: 7,
             cpus: "0".to_owned(),
@@ -197,7 +209,7 @@ mod tests {
         let vm = VmRates {
             accelerator,
             memory: 4 << 30,
-            memory_use,
+            counters: counters.into_iter().collect(),
             settings: vm_settings,
             ..VmRates::default()
         };
@@ -236,6 +248,29 @@ mod tests {
         ];
         assert_eq!(found(&all, false), of_each_vm);
         assert_eq!(found(&all[3..5], true), ["numa-balancing"]);
+        let at_work = |hint_faults_per_s| {
+            let numa = Some(NumaBalancing {
+                hint_faults_per_s,
+                migrated_per_s: 0.0,
+            });
+            let mut host = host();
+            host.settings = all[3..5]
+                .iter()
+                .map(|(file, value)| ((*file).to_owned(), (*value).to_owned()))
+                .collect();
+            let activity = HostActivity {
+                numa,
+                ..HostActivity::default()
+            };
+            let evidence = Evidence {
+                host: Some(&host),
+                vm: Some(&VmRates::default()),
+                activity: Some(&activity),
+                ..Evidence::default()
+            };
+            settings(&evidence).len()
+        };
+        assert_eq!([at_work(8200.0), at_work(20.0)], [1, 0]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
         OWN_AFFINITY,
         instruction(
             "Check that no CPU quota throttles it (nr_throttled)",
-            "cat THREAD_GROUP/cpu.max THREAD_GROUP/cpu.stat",
+            "cat QUOTA_FILE CPU_STAT_FILE",
         ),
     ],
     source: CPUSET,
@@ -27,16 +27,19 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
                 "{who} waiting for a host CPU {} of the time (run-queue wait; steal in the guest, %RDY in esxtop).",
                 percent(fraction)
             );
-            let unfit = excludes_quota(evidence.contention).then_some(SettingPlace::Instruction);
-            let finding = Finding {
-                unfit,
-                ..Finding::with_gain(text, fraction)
-            };
             let most = vcpu_threads(evidence).max_by(|a, b| runnable(a).total_cmp(&runnable(b)));
-            match most {
-                Some(most) => of_thread(finding, evidence, most.tid, most.role.as_ref()),
-                None => finding,
-            }
+            let finding = Finding::with_gain(text, fraction);
+            let Some(most) = most else { return finding };
+            let group = evidence
+                .facts
+                .and_then(|facts| facts.thread_group(most.tid));
+            let may_have_quota = group.is_none_or(|group| group.quota.is_some())
+                && !excludes_quota(evidence.contention);
+            let finding = Finding {
+                unfit: (!may_have_quota).then_some(SettingPlace::Instruction),
+                ..finding
+            };
+            of_thread(finding, evidence, most.tid, most.role.as_ref())
         };
         vcpus(evidence, runnable).map(finding).into_iter().collect()
     },
@@ -230,6 +233,7 @@ mod tests {
                 tid: 13,
                 folder: folder.into(),
                 cpus: Some("0-3".to_owned()),
+                quota: Some(format!("{folder}/cpu.max").into()),
                 is_shared,
             })
         };
@@ -268,6 +272,26 @@ mod tests {
             "no cpuset controller"
         );
         assert_eq!(lines(None, None)[0], "sudo taskset -pc CPUS 13");
+    }
+
+    #[test]
+    fn a_quota_is_looked_for_where_the_threads_controller_has_one() {
+        let of_group = |quota: Option<&str>| {
+            let group = ThreadGroup {
+                tid: 13,
+                folder: "/sys/fs/cgroup/cpuset/".into(),
+                cpus: None,
+                quota: quota.map(Into::into),
+                is_shared: true,
+            };
+            lines(None, Some(group))
+        };
+        let version_1 = "/sys/fs/cgroup/cpu/vm/cpu.cfs_quota_us";
+        assert_eq!(
+            of_group(Some(version_1))[1..],
+            [format!("cat {version_1} /sys/fs/cgroup/cpu/vm/cpu.stat")]
+        );
+        assert_eq!(of_group(None)[1..], [""; 0], "the root group has no quota");
     }
 
     #[test]

@@ -38,7 +38,9 @@ pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
 };
 
 fn scheduler(vm: &VmRates, queue: &HostQueue) -> Option<Finding> {
-    let HostQueue { device, scheduler } = queue;
+    let HostQueue {
+        device, scheduler, ..
+    } = queue;
     let on_it = |disk: &DiskRates| {
         let on = disk.device.as_ref()?;
         (on.name == *device).then_some(on.per_s)
@@ -79,6 +81,7 @@ mod tests {
         let queue = HostQueue {
             device: "sda".to_owned(),
             scheduler: scheduler.to_owned(),
+            rotational: None,
         };
         let disks = ["system", "data"].map(|name| DiskRates {
             name: name.to_owned(),

@@ -1,5 +1,6 @@
 //! Requests and packets of a running VM, by its counters.
 
+use super::device_users::who_else;
 use super::io_limits::limit_reached;
 use crate::rule::{about_vm, instruction, measurement};
 use crate::{Evidence, Finding, Rule, VmPart};
@@ -40,12 +41,13 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
             let ns = slow_device(disk)?;
             let device = disk.device.as_ref()?;
             let text = format!(
-                "Requests on {} take {} (BLKAVG), {} a second; those of all users of the host's {} take {}.",
+                "Requests on {} take {} (BLKAVG), {} a second; those of all users of the host's {} take {}.{}",
                 disk.name,
                 nanoseconds(disk.io?.blkavg_ns?),
                 significant(per_s),
                 device.name,
-                nanoseconds(device.mean_ns?)
+                nanoseconds(device.mean_ns?),
+                who_else(evidence, &device.name)
             );
             Some(Finding::of_vm(vm, text, waiting(per_s, ns)))
         })

@@ -5,7 +5,13 @@ use crate::rule::{about_vm, instruction, is_libvirts, virsh};
 use crate::{Finding, Rule};
 use vmtax_findings::VmRates;
 use vmtax_model::number::{bytes, percent, significant};
-use vmtax_model::{ChangeCost, MemoryLimit, Remedy, Setting, SettingPlace, shell_line};
+use vmtax_model::{ChangeCost, Counter, MemoryLimit, Remedy, Setting, SettingPlace, shell_line};
+
+const SWAPPED: &Counter = Counter::named("swapped");
+const MAJOR_FAULTS: &Counter = Counter::named("major_faults");
+const PRESSURE_SOME: &Counter = Counter::named("memory_pressure_some");
+const PRESSURE_FULL: &Counter = Counter::named("memory_pressure_full");
+const MEMORY_HIGH: &Counter = Counter::named("memory_high");
 
 /// Page faults that wait for a disk: at this rate they take a twentieth of a CPU's time and more on a fast SSD (0.1 ms each).
 const MANY_MAJOR_FAULTS: f64 = 500.0;
@@ -38,22 +44,24 @@ pub(super) const VM_SWAPPED: Rule = Rule {
     source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
     evaluate: |evidence| {
         about_vm(evidence, |vm| {
-            let memory = &vm.memory_use;
-            let least = match memory.swapped {
+            let swapped = vm.counters.get(SWAPPED).unwrap_or(0.0) as u64;
+            let faults_per_s = vm.counters.get(MAJOR_FAULTS).unwrap_or(0.0);
+            let least = match swapped {
                 1.. => SOME_MAJOR_FAULTS,
                 0 if blocked(vm) >= MOSTLY_BLOCKED => BLOCKING_MAJOR_FAULTS,
                 0 => MANY_MAJOR_FAULTS,
             };
             let text = format!(
                 "The host reads the VM's memory from disk {} times a second (major faults); {} of it is swapped out.",
-                significant(memory.major_faults_per_s),
-                match memory.swapped {
+                significant(faults_per_s),
+                match swapped {
                     0 => "nothing".to_owned(),
                     swapped => bytes(swapped),
                 }
             );
-            let gain = memory.pressure_some.unwrap_or_else(|| blocked(vm));
-            (memory.major_faults_per_s >= least).then(|| Finding {
+            let pressure = vm.counters.get(PRESSURE_SOME);
+            let gain = pressure.unwrap_or_else(|| blocked(vm));
+            (faults_per_s >= least).then(|| Finding {
                 values: vec![
                     ("DEFLATE", balloon(vm, "SIZE")),
                     ("INFLATE", balloon(vm, &vm.memory.to_string())),
@@ -102,10 +110,10 @@ pub(super) const VM_MEMORY_PRESSURE: Rule = Rule {
     source: "Linux kernel documentation, PSI - Pressure Stall Information",
     evaluate: |evidence| {
         about_vm(evidence, |vm| {
-            let memory = &vm.memory_use;
-            let some = memory.pressure_some.unwrap_or(0.0);
-            let full = memory.pressure_full.unwrap_or(0.0);
-            let slowed = memory.memory_high_per_s.filter(|slowed| *slowed > 0.0);
+            let some = vm.counters.get(PRESSURE_SOME).unwrap_or(0.0);
+            let full = vm.counters.get(PRESSURE_FULL).unwrap_or(0.0);
+            let slowed = vm.counters.get(MEMORY_HIGH);
+            let slowed = slowed.filter(|slowed| *slowed > 0.0);
             let limit = slowed.map_or(String::new(), |slowed| {
                 let times = significant(slowed);
                 format!("; memory.high slows it {times} times a second")
@@ -133,8 +141,8 @@ fn limit_values(limit: &MemoryLimit) -> [(&'static str, String); 2] {
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_findings::{MemoryRates, VmRates};
-    use vmtax_model::{Manager, MemoryLimit, RunState, VmSettings};
+    use vmtax_findings::VmRates;
+    use vmtax_model::{CounterMap, Manager, MemoryLimit, RunState, VmSettings};
 
     fn lines(id: &str, vm: &VmRates) -> Vec<String> {
         let advice = advice(
@@ -154,17 +162,14 @@ mod tests {
 
     #[test]
     fn a_balloon_is_used_where_there_is_one_and_by_its_manager() {
-        let balloon_line = |balloon, manager| {
-            let memory_use = MemoryRates {
-                major_faults_per_s: 900.0,
-                balloon,
-                ..MemoryRates::default()
-            };
+        let balloon_line = |balloon: Option<f64>, manager| {
+            let balloon = balloon.map(|bytes| ("balloon", bytes));
+            let counters = [("major_faults", 900.0)].into_iter().chain(balloon);
             let (state, name) = (Some(RunState::Running), Some("web01".to_owned()));
             let lines = lines(
                 "vm-swapped",
                 &VmRates {
-                    memory_use,
+                    counters: counters.collect(),
                     state,
                     manager,
                     name,
@@ -177,11 +182,11 @@ mod tests {
         };
         assert_eq!(balloon_line(None, Some(Manager::Libvirt)), None);
         assert_eq!(
-            balloon_line(Some(1), Some(Manager::Libvirt)).unwrap(),
+            balloon_line(Some(1.0), Some(Manager::Libvirt)).unwrap(),
             "virsh setmem web01 SIZEb --live"
         );
         assert!(
-            balloon_line(Some(1), None)
+            balloon_line(Some(1.0), None)
                 .unwrap()
                 .starts_with("{\"execute\": \"balloon\""),
             "virsh does not know it"
@@ -197,10 +202,7 @@ mod tests {
                 bytes,
                 is_shared,
             });
-            let memory_use = MemoryRates {
-                pressure_some: Some(0.2),
-                ..MemoryRates::default()
-            };
+            let counters = [("memory_pressure_some", 0.2)].into_iter().collect();
             let settings = VmSettings {
                 memory_limit,
                 ..VmSettings::default()
@@ -208,7 +210,7 @@ mod tests {
             lines(
                 "vm-memory-pressure",
                 &VmRates {
-                    memory_use,
+                    counters,
                     settings,
                     ..VmRates::default()
                 },
@@ -227,9 +229,10 @@ mod tests {
         );
     }
 
-    fn says(id: &str, memory_use: MemoryRates) -> Vec<String> {
+    fn says(id: &str, figures: &[(&'static str, f64)]) -> Vec<String> {
+        let counters: CounterMap<f64> = figures.iter().copied().collect();
         let vm = VmRates {
-            memory_use,
+            counters,
             ..VmRates::default()
         };
         let found = findings(
@@ -247,14 +250,10 @@ mod tests {
 
     #[test]
     fn few_faults_count_where_memory_is_swapped_out() {
-        let findings_for = |major_faults_per_s, swapped| {
+        let findings_for = |faults, swapped: u64| {
             says(
                 "vm-swapped",
-                MemoryRates {
-                    major_faults_per_s,
-                    swapped,
-                    ..MemoryRates::default()
-                },
+                &[("major_faults", faults), ("swapped", swapped as f64)],
             )
         };
         assert_eq!(
@@ -268,15 +267,12 @@ mod tests {
             (vec![], vec![])
         );
         assert!(findings_for(900.0, 0)[0].contains("nothing of it"));
-        let blocked = |run, major_faults_per_s| {
-            let memory_use = MemoryRates {
-                major_faults_per_s,
-                ..MemoryRates::default()
-            };
+        let blocked = |run, faults| {
+            let counters = [("major_faults", faults)].into_iter().collect();
             let vm = VmRates {
                 run: Some(run),
                 ready: Some(0.1),
-                memory_use,
+                counters,
                 ..VmRates::default()
             };
             findings(
@@ -302,14 +298,9 @@ mod tests {
     #[test]
     fn pressure_is_found_from_a_twentieth_on() {
         let findings_for = |some, high| {
-            let (pressure_some, memory_high_per_s) = (Some(some), Some(high));
             says(
                 "vm-memory-pressure",
-                MemoryRates {
-                    pressure_some,
-                    memory_high_per_s,
-                    ..MemoryRates::default()
-                },
+                &[("memory_pressure_some", some), ("memory_high", high)],
             )
         };
         let text =
@@ -320,10 +311,7 @@ mod tests {
             [format!("{text}; memory.high slows it 3.00 times a second.")]
         );
         assert_eq!(
-            (
-                findings_for(0.04, 3.0),
-                says("vm-memory-pressure", MemoryRates::default())
-            ),
+            (findings_for(0.04, 3.0), says("vm-memory-pressure", &[])),
             (vec![], vec![])
         );
     }

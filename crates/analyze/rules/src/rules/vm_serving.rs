@@ -239,7 +239,7 @@ fn time_in_9p(profile: &ProfileFindings) -> Option<[f64; 2]> {
 }
 
 /// A function's symbol, else the exported one that is nearest (`qemu-system-x86_64:pdu_free+0x240`), else its address.
-fn symbol(function: &FunctionShare) -> &str {
+pub(super) fn symbol(function: &FunctionShare) -> &str {
     if function.named {
         // A compiler's clone of it has a suffix: get_fid.isra.0.
         return function.name.split('.').next().unwrap_or_default();

@@ -177,7 +177,7 @@ impl Plan {
         let refused = |what: &str| Err(variant.fault(what));
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
-            (Some(_), None) if self.command().is_some() => Ok(()),
+            (Some(_), None) if self.shares_host_root() => Ok(()),
             (Some(_), None) => {
                 refused("it shares a tree, but the plan has none: add a table [tree]")
             }
@@ -221,6 +221,7 @@ impl Plan {
         if self.runs(WorkloadName::Exec) && self.command().is_none() {
             return invalid("exec runs your command, and none is given: use `vmtax exec -- CMD`");
         }
+        self.check_host_programs()?;
         self.check_probes()?;
         match &self.study {
             Study::Exec(_) => self.check_command(),
@@ -240,9 +241,7 @@ impl Plan {
             Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => invalid(
                 "the study 'guest-antipatterns' runs the workload guest-antipatterns: add it",
             ),
-            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
-                self.check_observed_vm(vm)
-            }
+            Study::Vm(_, vm) => self.check_observed_vm(vm),
             Study::Tune(tune) => self.check_tune(tune),
             Study::TuneGuest(tune) => self.check_guest_tune(tune),
             Study::Import(import) => self.check_import(import),
@@ -253,6 +252,33 @@ impl Plan {
             Study::Profile(_) => self.check_command(),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that guests in which a program of the host runs have the host's files, and a kernel.
+    fn check_host_programs(&self) -> Result<(), PlanError> {
+        let mut workloads = self.workloads.iter();
+        let Some(program) = workloads.find(|w| w.name.needs_host_program()) else {
+            return Ok(());
+        };
+        let name = program.name;
+        if self.machines.iter().any(|machine| !machine.has_kernel()) {
+            return invalid(format!(
+                "the micro-guest has no kernel to run {name}: leave it out"
+            ));
+        }
+        let has_guests = self.machines.iter().any(|machine| machine.is_guest());
+        let mut variants = self.variants.iter();
+        if has_guests && variants.any(|variant| variant.get("share").is_none()) {
+            return invalid(format!(
+                "{name} is the host's, which guests share: set share=9p in each variant, or use `vmtax tune --{name}`"
+            ));
+        }
+        if self.tree.is_some() || self.command().is_some() {
+            return invalid(format!(
+                "guests share the host's root for {name}: leave the tree, or the command, out"
+            ));
+        }
+        Ok(())
     }
 
     /// Checks that the probes follow requests where the study observes any, and that the workloads make those they follow.

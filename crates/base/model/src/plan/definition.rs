@@ -8,8 +8,8 @@ use super::study::{
 };
 use super::variant::Variant;
 use crate::{
-    GuestTunePart, GuestTuneSpec, GuestTuneStep, ImportedFiles, Machine, Missing, Probes, Tree,
-    TuneSpec, WorkloadSpec,
+    GuestTunePart, GuestTuneSpec, GuestTuneStep, ImportedFiles, Machine, Missing, Probes,
+    SECRET_REMOVED, Tree, TuneSpec, WorkloadSpec, without_secrets, words_without_secrets,
 };
 
 /// The trials to make, how often and in which order. As TOML:
@@ -96,6 +96,64 @@ impl Plan {
         }
     }
 
+    /// Returns true if guests share the host's root: a command or a program of the host runs in them.
+    pub fn shares_host_root(&self) -> bool {
+        let mut workloads = self.workloads.iter();
+        self.command().is_some() || workloads.any(|w| w.name.needs_host_program())
+    }
+
+    /// Returns the plan as it is stored and shown: with [`crate::SECRET_REMOVED`] in the place of each secret of its command, of its
+    /// arguments for QEMU and of the guest kernel's command line.
+    #[must_use]
+    pub fn without_secrets(&self) -> Plan {
+        let mut plan = self.clone();
+        let command = match &mut plan.study {
+            Study::Exec(command) => Some(command),
+            Study::Compare(compare) => compare.command.as_mut(),
+            Study::Profile(profile) => profile.command.as_mut(),
+            Study::TuneGuest(tune) => tune.command.as_mut(),
+            _ => None,
+        };
+        if let Some(command) = command {
+            command.argv = words_without_secrets(&command.argv);
+            let lines = [
+                &mut command.setup,
+                &mut command.prepare,
+                &mut command.cleanup,
+            ];
+            for line in lines.into_iter().flatten() {
+                *line = without_secrets(line).into_owned();
+            }
+        }
+        let guest = &mut plan.guest;
+        guest.qemu_args = words_without_secrets(&guest.qemu_args);
+        if let Some(line) = &mut guest.kernel_args {
+            *line = without_secrets(line).into_owned();
+        }
+        plan
+    }
+
+    /// Returns the part of the plan from which a secret was removed when it was stored: such a plan cannot be carried out.
+    pub fn part_without_secret(&self) -> Option<&'static str> {
+        let is_removed = |text: &String| text.contains(SECRET_REMOVED);
+        let in_command = |command: &CommandSpec| {
+            let lines = [&command.setup, &command.prepare, &command.cleanup];
+            command
+                .argv
+                .iter()
+                .chain(lines.into_iter().flatten())
+                .any(is_removed)
+        };
+        if self.command().is_some_and(in_command) {
+            Some("the command")
+        } else if self.guest.qemu_args.iter().any(is_removed) {
+            Some("qemu-args")
+        } else {
+            let in_line = self.guest.kernel_args.as_ref().is_some_and(is_removed);
+            in_line.then_some("kernel-args")
+        }
+    }
+
     /// Returns the size that is varied, with its steps; `None` of a study other than `scale`.
     pub fn range(&self) -> Option<&SizeRange> {
         match &self.study {
@@ -133,7 +191,7 @@ impl Plan {
     /// The running VM that is observed.
     pub fn observed_vm(&self) -> Option<&ObservedVm> {
         match &self.study {
-            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => Some(vm),
+            Study::Vm(_, vm) => Some(vm),
             _ => None,
         }
     }
@@ -141,9 +199,7 @@ impl Plan {
     /// The running VM that is observed or tuned, or the process that is profiled.
     pub fn running_vm(&self) -> Option<VmIdentity> {
         let (pid, started, name) = match &self.study {
-            Study::VmLayers(vm) | Study::VmExits(vm) | Study::Diagnose(vm) => {
-                (vm.pid, vm.started, &vm.name)
-            }
+            Study::Vm(_, vm) => (vm.pid, vm.started, &vm.name),
             Study::Tune(vm) => (vm.pid, vm.started, &vm.name),
             Study::Profile(profile) => {
                 let process = &profile.settings;

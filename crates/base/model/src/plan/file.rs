@@ -124,6 +124,9 @@ fn needed<T>(study: &str, title: &str, table: &mut Option<T>) -> Result<T, PlanE
 impl PlanFile {
     /// Takes the study of that name, with its tables.
     fn take_study(&mut self, name: &str) -> Result<Study, PlanError> {
+        if let Ok(study) = name.parse() {
+            return Ok(Study::Vm(study, needed(name, "vm", &mut self.vm)?));
+        }
         Ok(match name {
             "exec" => Study::Exec(needed(name, "command", &mut self.command)?),
             "compare" => Study::Compare(WithCommand {
@@ -135,9 +138,6 @@ impl PlanFile {
                 settings: needed(name, "profile", &mut self.profile)?,
                 command: self.command.take(),
             }),
-            "vm-layers" => Study::VmLayers(needed(name, "vm", &mut self.vm)?),
-            "vm-exits" => Study::VmExits(needed(name, "vm", &mut self.vm)?),
-            "diagnose" => Study::Diagnose(needed(name, "vm", &mut self.vm)?),
             "tune" => Study::Tune(needed(name, "tune", &mut self.tune)?),
             "tune-guest" => Study::TuneGuest(GuestTune {
                 spec: needed(name, "tune-guest", &mut self.tune_guest)?,

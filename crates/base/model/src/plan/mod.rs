@@ -20,8 +20,8 @@ pub use definition::Plan;
 pub use guest::{Guest, PinnedCpus, Pinning};
 pub use schedule::{Column, SharedBoot, Slot};
 pub use study::{
-    Compare, DeviceClass, Grows, GuestTune, ObservedVm, ProfileSettings, SizeRange, Study,
-    VmIdentity, WithCommand,
+    Compare, Grows, GuestTune, ObservedVm, ProfileSettings, SizeRange, Study, VmIdentity, VmStudy,
+    WithCommand,
 };
 pub use variant::Variant;
 

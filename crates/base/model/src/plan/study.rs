@@ -2,7 +2,7 @@
 
 use super::PlanError;
 use super::command::CommandSpec;
-use crate::{GuestTuneSpec, ImportedFiles, TuneSpec, WorkloadName, WorkloadSpec};
+use crate::{DeviceClass, GuestTuneSpec, ImportedFiles, TuneSpec, WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,12 +28,8 @@ pub enum Study {
     GuestAntipatterns,
     /// Where the time of a guest's VMM goes while it runs the plan's workload, or a command.
     Profile(WithCommand<ProfileSettings>),
-    /// Where the time of the block requests of a running VM goes, as the host sees them.
-    VmLayers(ObservedVm),
-    /// VM exits of a running VM, by cause.
-    VmExits(ObservedVm),
-    /// Why a running VM is slow.
-    Diagnose(ObservedVm),
+    /// A question about a running VM, which is observed.
+    Vm(VmStudy, ObservedVm),
     /// Live settings that make a running VM faster.
     Tune(Box<TuneSpec>),
     /// Settings that make a guest's workload faster.
@@ -68,7 +64,7 @@ impl Study {
     }
 
     /// As it is written in a plan.
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Study::Overhead => "overhead",
             Study::Layers => "layers",
@@ -79,14 +75,24 @@ impl Study {
             Study::Exits => "exits",
             Study::GuestAntipatterns => "guest-antipatterns",
             Study::Profile(_) => "profile",
-            Study::VmLayers(_) => "vm-layers",
-            Study::VmExits(_) => "vm-exits",
-            Study::Diagnose(_) => "diagnose",
+            Study::Vm(study, _) => study.into(),
             Study::Tune(_) => "tune",
             Study::TuneGuest(_) => "tune-guest",
             Study::Import(_) => "import",
         }
     }
+}
+
+/// A question about a running VM, by its name in a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum VmStudy {
+    /// Where the time of its block requests or packets goes, as the host sees them.
+    VmLayers,
+    /// Its VM exits, by cause.
+    VmExits,
+    /// Why it is slow.
+    Diagnose,
 }
 
 /// When a comparison has measured enough. As TOML:
@@ -166,23 +172,6 @@ pub struct VmIdentity {
     pub name: Option<String>,
     /// True where the plan is of a VM, false where it may be of any process.
     pub is_vm: bool,
-}
-
-/// A class of a guest's devices.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeviceClass {
-    /// Disks: block requests.
-    #[default]
-    Disk,
-    /// Network cards: packets.
-    Net,
-}
-
-impl DeviceClass {
-    fn is_disk(&self) -> bool {
-        *self == DeviceClass::Disk
-    }
 }
 
 impl ObservedVm {

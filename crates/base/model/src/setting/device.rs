@@ -206,14 +206,22 @@ pub(super) const TABLE: &[Setting] = &[
     },
     device("max-discard-sectors", Unset::LeftOut),
     device("max-write-zeroes-sectors", Unset::LeftOut),
-    device("page-per-vq", Unset::LeftOut),
+    Setting {
+        libvirt: Libvirt::DriverOrController("page_per_vq"),
+        ..device("page-per-vq", Unset::LeftOut)
+    },
     device("seg-max-adjust", Unset::LeftOut),
     device("write-zeroes", Unset::LeftOut),
     disk("logical_block_size"),
     disk("physical_block_size"),
     disk("min_io_size"),
     disk("opt_io_size"),
-    disk("rotation_rate"),
+    Setting {
+        since: (2, 11),
+        line: "-device scsi-hd,…,NAME=VALUE # libvirt: <target dev='DISK' bus='scsi' rotation_rate='VALUE'/> # Proxmox: qm set VMID --DISK …,ssd=1",
+        libvirt: Libvirt::Element("`<target rotation_rate='VALUE'/>`"),
+        ..disk("rotation_rate")
+    },
     // The device's own where the image has one of the same name: `device.discard`.
     device("device.", Unset::LeftOut),
     Setting {

@@ -336,7 +336,7 @@ impl SettingPart {
 }
 
 /// Compares two texts in a constant.
-pub(super) const fn is_same(a: &str, b: &str) -> bool {
+pub(crate) const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut at = 0;
     while at < a.len() && at < b.len() && a[at] == b[at] {

@@ -20,6 +20,17 @@ const fn file(key: &'static str, path: &'static str, by: SetBy) -> Setting {
     }
 }
 
+/// A feature of the host's CPU that a module of KVM uses by default, where the CPU has it.
+const fn module(key: &'static str, path: &'static str, lines: [&'static str; 2]) -> Setting {
+    Setting {
+        cost: ChangeCost::HostReboot,
+        usual: "Y",
+        line: lines[0],
+        undo: lines[1],
+        ..file(key, path, SetBy::Person)
+    }
+}
+
 /// A setting that a comparison varies, with the published figure of changing it.
 const fn compared(key: &'static str, path: &'static str, source: &'static str) -> Setting {
     Setting {
@@ -48,6 +59,38 @@ pub(super) const TABLE: &[Setting] = &[
         "host.nx-huge-pages",
         "/sys/module/kvm/parameters/nx_huge_pages",
         NO_FIGURE,
+    ),
+    module(
+        "host.ept",
+        "/sys/module/kvm_intel/parameters/ept",
+        [
+            "echo 'options kvm_intel ept=1' | sudo tee /etc/modprobe.d/kvm_intel-ept.conf # then reboot the host, or stop all VMs and load the module again: sudo modprobe -r kvm_intel && sudo modprobe kvm_intel",
+            "sudo rm /etc/modprobe.d/kvm_intel-ept.conf",
+        ],
+    ),
+    module(
+        "host.npt",
+        "/sys/module/kvm_amd/parameters/npt",
+        [
+            "echo 'options kvm_amd npt=1' | sudo tee /etc/modprobe.d/kvm_amd-npt.conf # then reboot the host, or stop all VMs and load the module again: sudo modprobe -r kvm_amd && sudo modprobe kvm_amd",
+            "sudo rm /etc/modprobe.d/kvm_amd-npt.conf",
+        ],
+    ),
+    module(
+        "host.apicv",
+        "/sys/module/kvm_intel/parameters/enable_apicv",
+        [
+            "echo 'options kvm_intel enable_apicv=1' | sudo tee /etc/modprobe.d/kvm_intel-enable_apicv.conf # then reboot the host, or stop all VMs and load the module again: sudo modprobe -r kvm_intel && sudo modprobe kvm_intel",
+            "sudo rm /etc/modprobe.d/kvm_intel-enable_apicv.conf",
+        ],
+    ),
+    module(
+        "host.avic",
+        "/sys/module/kvm_amd/parameters/avic",
+        [
+            "echo 'options kvm_amd avic=1' | sudo tee /etc/modprobe.d/kvm_amd-avic.conf # then reboot the host, or stop all VMs and load the module again: sudo modprobe -r kvm_amd && sudo modprobe kvm_amd",
+            "sudo rm /etc/modprobe.d/kvm_amd-avic.conf",
+        ],
     ),
     compared(
         "host.l1d-flush",

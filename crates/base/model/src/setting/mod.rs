@@ -13,7 +13,8 @@ pub use entry::{
 };
 pub use remedy::Remedy;
 
-use entry::{OTHER, is_same};
+use entry::OTHER;
+pub(crate) use entry::is_same;
 
 /// The entries, by what they are of. Of several that fit a key the longest is its own.
 const TABLES: [&[Setting]; 3] = [device::TABLE, guest::TABLE, host::TABLE];

@@ -20,7 +20,8 @@ pub struct Places {
     pub files: Option<PathBuf>,
     /// Block device or written file for the workload `disk`; written to only with `operation=write`.
     pub disk: Option<PathBuf>,
-    /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`.
+    /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`. For a program of
+    /// the host it is the host's root, natively `None`.
     pub share: Option<PathBuf>,
     /// The echo server of `net-rr`, UDP and TCP on the same port.
     pub echo: Option<SocketAddrV4>,
@@ -150,6 +151,8 @@ pub enum Needs {
     Share,
     /// Besides, an echo server that it reaches over the network ([`crate::Places::echo`]).
     Network,
+    /// A disk of its own ([`crate::Places::disk`]), and a program of the host, whose files a guest shares ([`crate::Places::share`]).
+    HostProgram,
     /// A command of the user's ([`crate::CommandSpec`]).
     Command,
     /// No operating system: it runs on the bare-metal micro-guest alone.
@@ -225,6 +228,16 @@ impl WorkloadName {
     /// Returns true if it needs the shared tree ([`crate::Places::share`]).
     pub const fn needs_share(self) -> bool {
         matches!(self.needs(), Needs::Share)
+    }
+
+    /// Returns true if it runs on the measured disk ([`crate::Places::disk`]).
+    pub const fn needs_disk(self) -> bool {
+        matches!(self.needs(), Needs::Disk | Needs::HostProgram)
+    }
+
+    /// Returns true if it starts a program of the host, whose root a guest then shares.
+    pub const fn needs_host_program(self) -> bool {
+        matches!(self.needs(), Needs::HostProgram)
     }
 
     /// Returns true if it needs a network with an echo server ([`crate::Places::echo`]).

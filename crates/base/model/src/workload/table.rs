@@ -60,6 +60,14 @@ macro_rules! workloads {
             DiskTail "latency-p99" Nanoseconds Lower "disk latency, p99" of "read";
             DiskRate "iops" PerSecond Higher "disk IOPS" of "read";
         }
+        /// Jobs of fio, run by the fio that the host has, on the measured disk.
+        Fio "fio", in fio, needs HostProgram, published [] {
+            FioRate "iops" PerSecond Higher "fio IOPS";
+            FioBandwidth "bandwidth" MebibytesPerSecond Higher "fio bandwidth";
+            FioMean "clat-mean" Nanoseconds Lower "fio completion latency, mean";
+            FioMedian "clat-p50" Nanoseconds Lower "fio completion latency, p50";
+            FioTail "clat-p99" Nanoseconds Lower "fio completion latency, p99";
+        }
         /// Requests over the network, each answered by an echo server, one at a time on each connection.
         NetRr "net-rr", in net_rr, needs Network, published [] {
             NetRrMedian "latency-p50" Nanoseconds Lower "network round trip, p50" of "round-trip";

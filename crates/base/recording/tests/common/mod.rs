@@ -107,6 +107,7 @@ fn result(plan: &Plan, machine: Machine, workload: usize, round: u32) -> TrialRe
             ]
         },
         exits: Vec::new(),
+        output: None,
         operations: if is_cpu {
             vec![operation("event", 77_000.0 * slow)]
         } else {

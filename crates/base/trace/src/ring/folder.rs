@@ -197,6 +197,12 @@ pub fn cpu_stats(text: &str) -> Vec<CpuStats> {
     stats
 }
 
+/// Returns the CPU of a file of raw pages, `INSTANCE.cpuN.raw`.
+pub fn cpu_of_raw_file(name: &str) -> Option<u32> {
+    let (_, cpu) = instance_and_cpu(name.strip_suffix(".raw")?)?;
+    Some(cpu)
+}
+
 /// The two parts of `INSTANCE.cpuN`.
 fn instance_and_cpu(name: &str) -> Option<(&str, u32)> {
     let (instance, cpu) = name.rsplit_once(".cpu")?;

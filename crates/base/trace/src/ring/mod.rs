@@ -5,7 +5,7 @@
 
 mod folder;
 
-pub use folder::{CpuStats, Folder, FolderWriter, Keep, RawFile, cpu_stats};
+pub use folder::{CpuStats, Folder, FolderWriter, Keep, RawFile, cpu_of_raw_file, cpu_stats};
 
 use crate::file::failed;
 use crate::format::{self, Field};

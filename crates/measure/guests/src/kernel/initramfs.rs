@@ -131,7 +131,7 @@ impl Choice {
         };
         let (mut lists, mut refused) = (Vec::new(), Vec::new());
         for &method in shares {
-            match further(modules_of_share(method)) {
+            match further(method.driver().modules) {
                 Ok(found) => lists.push((format!("vmtax/modules-{method}.list"), found)),
                 Err(error) => refused.push((method, error)),
             }
@@ -264,20 +264,6 @@ impl Archive {
             .write(&mut self.out, length);
         entry.write_all(data)?;
         entry.finish().map(drop)
-    }
-}
-
-/// Returns the modules that a guest needs for a share method; a disk with ext4 takes nothing that a guest has not
-/// anyway.
-const fn modules_of_share(method: ShareMethod) -> &'static [&'static str] {
-    match method {
-        ShareMethod::NineP => &["9pnet_virtio", "9p"],
-        ShareMethod::Virtiofs => &["virtiofs"],
-        ShareMethod::Nfs3 => &[CARD, "nfsv3"],
-        ShareMethod::Nfs4 => &[CARD, "nfsv4"],
-        ShareMethod::Disk => &[],
-        ShareMethod::Erofs => &["erofs"],
-        ShareMethod::Squashfs => &["squashfs"],
     }
 }
 

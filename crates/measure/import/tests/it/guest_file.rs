@@ -7,7 +7,7 @@ use vmtax_import::AddedGuest;
 use vmtax_model::testing::{host, vm_trace};
 use vmtax_model::{
     DeviceClass, GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan,
-    SCHEMA, Study, VmFacts, files,
+    SCHEMA, Study, VmFacts, VmStudy, files,
 };
 use vmtax_recording::{Recording, Writer};
 use vmtax_wire::{encode, piece};
@@ -62,6 +62,17 @@ fn sound() -> Vec<u8> {
 
 struct Run(tempfile::TempDir);
 
+fn observed(device: DeviceClass) -> ObservedVm {
+    ObservedVm {
+        pid: 1,
+        started: None,
+        name: None,
+        time_ms: 1,
+        guest_vmtax: None,
+        device,
+    }
+}
+
 impl Run {
     /// Makes a recording of this study.
     fn record(study: Study) -> Run {
@@ -88,14 +99,7 @@ impl Run {
     }
 
     fn vm() -> Run {
-        Run::record(Study::VmLayers(ObservedVm {
-            pid: 1,
-            started: None,
-            name: None,
-            time_ms: 1,
-            guest_vmtax: None,
-            device: DeviceClass::Disk,
-        }))
+        Run::record(Study::Vm(VmStudy::VmLayers, observed(DeviceClass::Disk)))
     }
 
     fn recording(&self) -> Recording {
@@ -177,32 +181,18 @@ fn what_is_no_guests_trace_is_refused_with_the_next_step() {
             "{name}"
         );
     }
-    let packets = ObservedVm {
-        pid: 1,
-        started: None,
-        name: None,
-        time_ms: 1,
-        guest_vmtax: None,
-        device: DeviceClass::Net,
-    };
+    let packets = observed(DeviceClass::Net);
     assert!(
-        Run::record(Study::VmLayers(packets))
+        Run::record(Study::Vm(VmStudy::VmLayers, packets))
             .add(&sound())
             .unwrap_err()
             .contains("leave --device net out")
     );
     assert!(
-        Run::record(Study::VmExits(ObservedVm {
-            pid: 1,
-            started: None,
-            name: None,
-            time_ms: 1,
-            guest_vmtax: None,
-            device: DeviceClass::Disk
-        }))
-        .add(&sound())
-        .unwrap_err()
-        .contains("layers --vm")
+        Run::record(Study::Vm(VmStudy::VmExits, observed(DeviceClass::Disk)))
+            .add(&sound())
+            .unwrap_err()
+            .contains("layers --vm")
     );
 }
 

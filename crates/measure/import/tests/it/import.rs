@@ -186,6 +186,15 @@ fn every_exit_of_intels_vmx_has_its_name_count_and_time() {
         (145_043_288.0, 70_466.0),
         "KVM executes MWAIT as a NOP"
     );
+    // The guest's time and its exits' are all there is.
+    for vcpu in &found.vcpus {
+        let sum = vcpu.total_ns + vcpu.in_guest_ns.unwrap();
+        assert!(
+            (sum / 1e9 / found.seconds - 1.0).abs() < 0.02,
+            "{vcpu:?} of {} s",
+            found.seconds
+        );
+    }
 }
 
 /// `vmx.dat` with guests that trace-cmd traced with it: their names and vCPU threads.

@@ -7,7 +7,9 @@ use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{CgroupCounters, CpuQuota, CpuWeight, MemoryLimit, ThreadGroup};
+use vmtax_model::{
+    Counter, CounterMap, CounterSource, CpuQuota, CpuWeight, MemoryLimit, ThreadGroup,
+};
 
 /// Where hosts with both versions mount version 2.
 const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -39,24 +41,30 @@ impl Cgroups {
     }
 }
 
+/// Returns the time in which a CPU quota of the groups was used up, summed over CPUs and groups, µs.
+pub fn throttled_us(groups: &Cgroups) -> Option<u64> {
+    const THROTTLED: &Counter = Counter::named("throttled");
+    Some(cgroup_counters(groups).get(THROTTLED)? / 1000)
+}
+
 /// Reads the counters of the groups.
-pub fn cgroup_counters(groups: &Cgroups) -> CgroupCounters {
+pub fn cgroup_counters(groups: &Cgroups) -> CounterMap<u64> {
     let read = |folder: &Path, file: &str| fs::read_to_string(folder.join(file)).ok();
-    let throttled = groups
-        .cpu
-        .iter()
-        .filter_map(|folder| throttled_us(&read(folder, "cpu.stat")?));
+    let cpu = groups.cpu.iter();
+    let cpu: Vec<String> = cpu.filter_map(|folder| read(folder, "cpu.stat")).collect();
     let memory = |file: &str| read(groups.memory.as_deref()?, file);
     let (pressure, events) = (memory("memory.pressure"), memory("memory.events"));
-    let event = |key: &str| value(events.as_deref()?, key);
-    let total = |kind: &str| pressure_us(pressure.as_deref()?, kind);
-    CgroupCounters {
-        throttled_us: throttled.reduce(u64::saturating_add),
-        memory_full_us: total("full"),
-        memory_some_us: total("some"),
-        memory_high: event("high"),
-        oom_kills: event("oom_kill"),
-    }
+    CounterMap::read(|source| match source {
+        CounterSource::CpuStat(key) => cpu
+            .iter()
+            .filter_map(|text| cpu_time_ns(text, key))
+            .reduce(u64::saturating_add),
+        CounterSource::MemoryEvents(key) => value(events.as_deref()?, key),
+        CounterSource::MemoryPressure(kind) => {
+            pressure_us(pressure.as_deref()?, kind)?.checked_mul(1000)
+        }
+        _ => None,
+    })
 }
 
 /// The CPU quotas of these groups of a process.
@@ -124,9 +132,16 @@ pub fn thread_groups(pid: i32, tids: &[i32]) -> Vec<ThreadGroup> {
         tid: *tid,
         folder: folder.clone(),
         cpus: read_text(folder.join("cpuset.cpus")),
+        quota: thread_folder(pid, *tid, "cpu").and_then(|folder| quota_file(&folder)),
         is_shared: shared.contains(folder),
     };
     groups.iter().map(found).collect()
+}
+
+/// Returns the file of a group's CPU quota; the root group has none.
+fn quota_file(folder: &Path) -> Option<PathBuf> {
+    let files = ["cpu.max", "cpu.cfs_quota_us"].map(|name| folder.join(name));
+    files.into_iter().find(|file| file.exists())
 }
 
 /// Groups below this depth are not read.
@@ -219,9 +234,12 @@ fn memory_folder(groups: &ProcessCGroups) -> Option<PathBuf> {
     Some(with_events.next().unwrap_or(&own).to_path_buf())
 }
 
-/// Time throttled, of a `cpu.stat`: `throttled_usec` of version 2, `throttled_time` (ns) of version 1.
-fn throttled_us(text: &str) -> Option<u64> {
-    value(text, "throttled_usec").or_else(|| Some(value(text, "throttled_time")? / 1000))
+/// A time in a `cpu.stat`, ns, by its name in version 2. Version 1 has another name and ns.
+fn cpu_time_ns(text: &str, key: &str) -> Option<u64> {
+    match value(text, key) {
+        Some(us) => us.checked_mul(1000),
+        None => value(text, &format!("{}_time", key.strip_suffix("_usec")?)),
+    }
 }
 
 /// The value of a line `KEY VALUE`.
@@ -250,15 +268,16 @@ mod tests {
 
     #[test]
     fn both_versions_of_the_files_are_read() {
+        let throttled_ns = |text: &str| cpu_time_ns(text, "throttled_usec");
         assert_eq!(
-            throttled_us("usage_usec 5\nnr_throttled 3\nthrottled_usec 1200\n"),
-            Some(1200)
+            throttled_ns("usage_usec 5\nnr_throttled 3\nthrottled_usec 1200\n"),
+            Some(1_200_000)
         );
         assert_eq!(
-            throttled_us("nr_throttled 3\nthrottled_time 1200000\n"),
-            Some(1200)
+            throttled_ns("nr_throttled 3\nthrottled_time 1200000\n"),
+            Some(1_200_000)
         );
-        assert_eq!(throttled_us("usage_usec 5\n"), None);
+        assert_eq!(throttled_ns("usage_usec 5\n"), None);
         let pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
         assert_eq!(
             (pressure_us(pressure, "some"), pressure_us(pressure, "full")),
@@ -357,18 +376,9 @@ mod tests {
         };
         assert_eq!(memory_limit(&groups, vm), Some(limit));
         let counters = cgroup_counters(&groups);
-        assert_eq!(
-            (
-                counters.throttled_us,
-                counters.memory_high,
-                counters.memory_full_us
-            ),
-            (Some(2000), Some(4), None)
-        );
-        assert_eq!(
-            cgroup_counters(&Cgroups::default()),
-            CgroupCounters::default()
-        );
+        let found = [("throttled", 2_000_000), ("memory_high", 4)];
+        assert_eq!(counters, found.into_iter().collect());
+        assert_eq!(cgroup_counters(&Cgroups::default()), CounterMap::default());
     }
 
     #[test]
@@ -419,7 +429,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(.|\n){0,120}") {
-            let _ = (throttled_us(&text), pressure_us(&text, "some"), folder(&text, "cpu"));
+            let _ = (cpu_time_ns(&text, "throttled_usec"), pressure_us(&text, "some"), folder(&text, "cpu"));
         }
     }
 }

@@ -2,11 +2,14 @@
 //! devices. Reading them changes nothing and needs no root for one's own processes.
 
 mod cgroup;
+mod host_activity;
 
 pub use crate::process::{clients, socket_server};
 pub use cgroup::{
     Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit, thread_groups,
+    throttled_us,
 };
+pub use host_activity::HostSample;
 
 use crate::clock::{monotonic_ns, own_cpu_time};
 use crate::host_disk;
@@ -20,7 +23,7 @@ use std::fs;
 use std::str::SplitAsciiWhitespace;
 use std::time::Duration;
 use vmtax_model::samples::{CpuUse, ThreadCpuUse};
-use vmtax_model::{BlockDevice, MemoryCounters, NicCounters, ProcessIo, ProcessStop, cpu_list};
+use vmtax_model::{BlockDevice, CounterMap, CounterSource, NicCounters, ProcessStop, cpu_list};
 
 /// Times of a thread since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,32 +75,38 @@ pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
     all
 }
 
-/// The memory of a process; `None` where there is no such process.
-pub fn memory(pid: i32) -> Option<MemoryCounters> {
+/// The counters of a process in `stat`, `status` and, with the permission, `io`; `None` where there is no such process.
+pub fn process_counters(pid: i32) -> Option<CounterMap<u64>> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
     let (_, major_faults) = stat(&read("stat")?)?;
-    let status = read("status")?;
-    let bytes_of = |key: &str| {
-        status
-            .lines()
-            .find_map(|line| kib(line.strip_prefix(key)?))
-            .unwrap_or(0)
-    };
-    Some(MemoryCounters {
-        major_faults,
-        resident: bytes_of("VmRSS:"),
-        swapped: bytes_of("VmSwap:"),
-        hugetlb: bytes_of("HugetlbPages:"),
-        transparent_huge: None,
+    let (status, io) = (read("status")?, read("io").unwrap_or_default());
+    let bytes = |key| Some(line(&status, key).and_then(kib).unwrap_or(0));
+    Some(CounterMap::read(|source| match source {
+        CounterSource::MajorFaults => Some(major_faults),
+        CounterSource::ProcStatus(key) => bytes(key),
+        CounterSource::HugePages => bytes("HugetlbPages"),
+        CounterSource::ProcIo(key) => line(&io, key)?.trim().parse().ok(),
+        _ => None,
+    }))
+}
+
+/// The counters of a process in `smaps_rollup`: the kernel walks all page tables of the process for it, a millisecond for
+/// each gigabyte in small pages. None without the permission.
+pub fn page_table_counters(pid: i32) -> CounterMap<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let bytes = |key| kib(line(&text, key)?);
+    CounterMap::read(|source| match source {
+        CounterSource::HugePages => {
+            bytes("AnonHugePages")?.checked_add(bytes("ShmemPmdMapped").unwrap_or(0))
+        }
+        _ => None,
     })
 }
 
-/// Bytes in transparent huge pages: the kernel walks all page tables of the process for it, a millisecond for each gigabyte
-/// in small pages. `None` without the permission.
-pub fn transparent_huge(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let bytes_of = |key: &str| kib(text.lines().find_map(|line| line.strip_prefix(key))?);
-    bytes_of("AnonHugePages:")?.checked_add(bytes_of("ShmemPmdMapped:").unwrap_or(0))
+/// The text behind a key and its colon.
+fn line<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
 }
 
 /// `  12 kB`, in bytes.
@@ -108,20 +117,6 @@ fn kib(text: &str) -> Option<u64> {
         .parse::<u64>()
         .ok()?
         .checked_mul(1024)
-}
-
-/// Returns the bytes that a process has read and written; `None` without the permission.
-pub fn process_io(pid: i32) -> Option<ProcessIo> {
-    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let counter = |key: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
-    };
-    Some(ProcessIo {
-        read_bytes: counter("read_bytes:")?,
-        written_bytes: counter("write_bytes:")?,
-        rchar: counter("rchar:")?,
-    })
 }
 
 /// Returns true if a signal stopped the process, as SIGSTOP does.
@@ -195,7 +190,7 @@ pub fn cpu_use(pid: i32) -> Option<CpuUse> {
         })
         .collect();
     let tids: Vec<i32> = threads.iter().map(|thread| thread.tid).collect();
-    let throttled_us = cgroup_counters(&Cgroups::of(pid, &tids)).throttled_us;
+    let throttled_us = throttled_us(&Cgroups::of(pid, &tids));
     Some(CpuUse {
         at_ns,
         busy_ms,
@@ -299,6 +294,7 @@ fn completed(text: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use vmtax_model::Counter;
 
     #[test]
     fn times_of_the_own_threads_grow() {
@@ -314,14 +310,18 @@ mod tests {
         while cpu() <= before {
             assert!(std::time::Instant::now() < deadline);
         }
-        assert!(
-            started(own).is_some_and(|ticks| ticks > 0) && memory(own).unwrap().resident > 1 << 20
-        );
-        assert!(process_io(own).is_some() && transparent_huge(own).is_some());
+        assert!(started(own).is_some_and(|ticks| ticks > 0));
+        let counters = process_counters(own).unwrap();
+        let number = |name| counters.get(Counter::named(name));
+        assert!(number("resident").is_some_and(|bytes| bytes > 1 << 20));
+        assert!(number("process_rchar").is_some() && number("major_faults").is_some());
+        let huge = page_table_counters(own).get(Counter::named("huge_page"));
+        assert!(huge.is_some());
         assert_eq!(
-            (started(i32::MAX), memory(i32::MAX), process_io(i32::MAX)),
-            (None, None, None)
+            (started(i32::MAX), process_counters(i32::MAX)),
+            (None, None)
         );
+        assert_eq!(page_table_counters(i32::MAX), CounterMap::default());
         assert_eq!(thread_times(i32::MAX), []);
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::AddressSpace;
-use vmtax_model::samples::Access;
+use vmtax_model::samples::{Access, GuestTime, TimerLine};
 use vmtax_trace::{
     KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Lost, SystemCall, VMX, system_call,
 };
@@ -167,6 +167,10 @@ struct Vcpu {
     /// True if KVM reports the vCPU's exits and entries.
     told: bool,
     open: Option<Open>,
+    /// Where it went into its guest, in which it is.
+    entered: Option<Open>,
+    /// Time in its guest, ticks.
+    in_guest: u64,
     /// A read that was counted before its value came.
     awaited: Option<Access>,
 }
@@ -176,6 +180,14 @@ impl Vcpu {
     fn ended(&mut self, at: u64) -> Option<Open> {
         let end = Some(at);
         self.open.take().map(|open| Open { end, ..open })
+    }
+
+    /// Leaves the guest; the time in it counts where no event of it may be missing.
+    fn left_guest(&mut self, at: u64, cpu: Option<u32>, losses: &Losses) {
+        let entered = self.entered.take();
+        let whole = entered.filter(|entered| !losses.since(entered.number, [entered.cpu, cpu]));
+        let ticks = whole.map_or(0, |entered| at.saturating_sub(entered.begin));
+        self.in_guest = self.in_guest.saturating_add(ticks);
     }
 
     /// Notes what happens in an exit that KVM told.
@@ -309,11 +321,14 @@ impl Counts {
                 };
                 let vcpu = self.vcpus.entry(tid).or_default();
                 vcpu.told = true;
+                vcpu.left_guest(at, cpu, &self.losses);
                 let before = vcpu.open.replace(begun);
                 self.close(tid, before);
             }
             ExitEvent::Entry => {
-                let open = self.vcpus.entry(tid).or_default().ended(at);
+                let vcpu = self.vcpus.entry(tid).or_default();
+                vcpu.entered = Some(begun);
+                let open = vcpu.ended(at);
                 self.close(tid, open);
             }
             _ => match self.vcpus.entry(tid).or_default() {
@@ -401,13 +416,29 @@ impl Counts {
         }
     }
 
-    /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz.
-    pub fn regular(&self, mhz: f64) -> Vec<(u64, f64)> {
-        let timers = self
-            .interrupts
-            .iter()
-            .filter(|((_, number), _)| !self.messages.contains(number));
+    /// Interrupts that come as regularly as a timer's: how often, and at what rate, Hz. Without those of timers that these threads
+    /// emulate, which come whether the guest takes them or not.
+    pub fn regular(&self, mhz: f64, emulate: &[i32]) -> Vec<(u64, f64)> {
+        let timers = self.interrupts.iter().filter(|((tid, number), _)| {
+            let is_emulated = *number >= Self::LINES && emulate.contains(tid);
+            !self.messages.contains(number) && !is_emulated
+        });
         timers.filter_map(|(_, ticks)| ticks.rate(mhz)).collect()
+    }
+
+    /// The lines that these threads raise as regularly as a timer.
+    pub fn timer_lines(&self, mhz: f64, emulate: &[i32]) -> Vec<TimerLine> {
+        let line = |((tid, number), ticks): (&(i32, u32), &Ticks)| {
+            let line = number.checked_sub(Self::LINES)?;
+            let (count, hz) = ticks.rate(mhz).filter(|_| emulate.contains(tid))?;
+            Some(TimerLine {
+                line,
+                tid: *tid,
+                count,
+                hz,
+            })
+        };
+        self.interrupts.iter().filter_map(line).collect()
     }
 
     fn interrupted(&mut self, tid: i32, number: u32, at: u64) {
@@ -422,6 +453,15 @@ impl Counts {
             let open = self.vcpus.get_mut(&tid).and_then(|vcpu| vcpu.open.take());
             self.close(tid, open);
         }
+    }
+
+    /// Returns the time of each vCPU in its guest, of those whose exits and entries KVM reported.
+    pub fn in_guest(&self) -> impl Iterator<Item = GuestTime> {
+        let told = self.vcpus.iter().filter(|(_, vcpu)| vcpu.told);
+        told.map(|(&tid, vcpu)| GuestTime {
+            tid,
+            ticks: vcpu.in_guest,
+        })
     }
 
     /// Returns true if KVM reported exits and entries.
@@ -489,6 +529,29 @@ mod tests {
             ticks.take(at);
         }
         ticks.rate(1.0).unwrap_or_default()
+    }
+
+    /// QEMU's main loop raises the HPET's line, a kernel's thread the PIT's, and a vCPU takes what the PIT sends.
+    #[test]
+    fn lines_that_qemu_raises_are_no_interrupts_that_the_guest_takes() {
+        let (main, pit, vcpu) = (7, 8, 9);
+        let mut counts = Counts::default();
+        for at in 1..500 {
+            let mut take = |tid, what| {
+                let at = at * 1000;
+                let cpu = Some(0);
+                counts.take(&ThreadEvent { at, cpu, tid, what });
+            };
+            take(main, ExitEvent::TimerLine(2));
+            take(pit, ExitEvent::TimerLine(0));
+            take(vcpu, ExitEvent::Accepted(0x30));
+        }
+        assert_eq!(counts.regular(1.0, &[main]).len(), 2);
+        assert_eq!(counts.regular(1.0, &[]).len(), 3, "its role is not known");
+        let lines = counts.timer_lines(1.0, &[main]);
+        assert_eq!((lines.len(), lines[0].line, lines[0].tid), (1, 2, main));
+        assert!((lines[0].hz - 1000.0).abs() < 1.0, "{lines:?}");
+        assert_eq!(counts.timer_lines(1.0, &[]), []);
     }
 
     #[test]

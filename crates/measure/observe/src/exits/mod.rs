@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{ExitRow, TracedExits};
-use vmtax_model::{AddressSpace, QemuThread};
+use vmtax_model::{AddressSpace, QemuThread, Role};
 use vmtax_trace::{
-    Entry, Events, ExitReasons, Formats, Input, KernelDecoder, PageLayout, Symbols, cpu_stats,
+    Entry, Events, ExitReasons, Formats, Input, KernelDecoder, PageLayout, Symbols,
+    cpu_of_raw_file, cpu_stats,
 };
 
 /// Each CPU's trace: some 40,000 events, and it is emptied forty times a second.
@@ -114,8 +115,8 @@ impl ExitTracer {
             Ok(())
         })?;
         let inputs = pages.into_iter().map(|(name, pages)| Input {
+            cpu: cpu_of_raw_file(&name).unwrap_or(0),
             path: name.into(),
-            cpu: 0,
             layout: self.layout,
             pages: Box::new(Cursor::new(pages)),
         });
@@ -146,6 +147,9 @@ struct Waiting {
 impl Waiting {
     /// Hands the events out in order, those that others may still come before only when it is the `last` time.
     fn hand_out(&mut self, last: bool, counts: &mut Counts) {
+        if self.lost > 0 {
+            counts.expect_losses();
+        }
         self.events.sort_by_key(|event| event.at);
         let ready = if last {
             self.events.len()
@@ -240,11 +244,19 @@ impl Names {
             timed: count.timed,
             ticks: count.ticks,
         };
+        let is_main = |thread: &&QemuThread| thread.role == Role::Main;
+        let main: Vec<i32> = threads
+            .iter()
+            .filter(is_main)
+            .map(|thread| thread.tid)
+            .collect();
         TracedExits {
             brackets: counts.told(),
-            threads,
             rows: counts.counts.iter().map(row).collect(),
-            regular: counts.regular(mhz),
+            in_guest: counts.in_guest().collect(),
+            regular: counts.regular(mhz, &main),
+            timer_lines: counts.timer_lines(mhz, &main),
+            threads,
             mhz,
             lost,
             user_unknown: false,

@@ -91,6 +91,33 @@ fn an_exit_that_a_loss_may_have_cut_has_no_time() {
     }
 }
 
+/// Two exits of 10 ticks with 10 ticks in the guest behind each, then a vCPU that stays there.
+#[test]
+fn time_in_the_guest_is_from_each_entry_to_the_next_exit() {
+    let in_guest = |events: &[ExitEvent]| -> Vec<u64> {
+        let counts = counted(events, 1);
+        counts.in_guest().map(|time| time.ticks).collect()
+    };
+    let exit = ExitEvent::Exit { isa: 2, reason: 1 };
+    let whole = [exit, ExitEvent::Entry, exit, ExitEvent::Entry, exit];
+    assert_eq!(in_guest(&whole), [20]);
+    // Events take their place by number: the loss stands for one.
+    let lost = [
+        exit,
+        ExitEvent::Entry,
+        ExitEvent::Lost,
+        exit,
+        ExitEvent::Entry,
+        exit,
+    ];
+    assert_eq!(in_guest(&lost), [10], "an entry may be missing");
+    assert_eq!(
+        in_guest(&[USER_IO, ExitEvent::Run]),
+        [0; 0],
+        "a KVM without them"
+    );
+}
+
 #[test]
 fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
     let io = Reason::Hardware { isa: 1, number: 30 };

@@ -11,9 +11,8 @@ use vmtax_model::{
 };
 use vmtax_observe::{HostDevice, ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{
-    DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, Vm, network_device,
-};
+use vmtax_vm::{DISK_DEVICE, MachineError, NET_DEVICE, Observed, RunningMachine, network_device};
+use vmtax_vmm::{Vm, VmmError};
 
 /// Each CPU's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
@@ -216,7 +215,7 @@ impl EventLog {
     }
 }
 
-fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
+fn log_events(vm: &Vm, on: bool) -> Result<(), VmmError> {
     vm.monitor()
         .map_or(Ok(()), |monitor| monitor.log_events(on))
 }

@@ -4,12 +4,15 @@ use super::observer::{Stop, wait};
 use super::{profile, vm_layers};
 use crate::RunError;
 use std::time::Duration;
+use vmtax_configuration::configuration_of;
+use vmtax_live::{Fleet, Level};
 use vmtax_model::{
     AbilityName, Missing, NotObserved, ObservedVm, ProfileSettings, RunState, SCHEMA, VmCounters,
     VmSamples, files,
 };
+use vmtax_observe::counters::HostSample;
 use vmtax_recording::{RecordingError, TrialFiles};
-use vmtax_vm::{Fleet, Level, MachineError, Vm};
+use vmtax_vmm::{Vm, VmmError};
 
 /// The part of the time for the counters; the profile and the requests have equal parts of the rest.
 const COUNTERS: f64 = 0.4;
@@ -32,7 +35,7 @@ pub(crate) fn diagnose(
 ) -> Result<(), RunError> {
     let mut samples = match counters(vm, spec, Level::Histograms, stop) {
         // Without a folder in which to write down what is set, nothing is set.
-        Err(RunError::Machine(error)) => {
+        Err(RunError::Fleet(error)) => {
             let mut samples = counters(vm, spec, Level::Counters, stop)?;
             samples.missing.push(Missing::for_error(
                 "the 99th percentile of requests",
@@ -120,8 +123,12 @@ fn counters(
             .map(|sample| (sample.facts.clone(), sample.counters)))
     };
     let (_, before) = sample()?.ok_or(RunError::NoVm { pid })?;
+    let host_before = HostSample::take();
     wait(spec.time().mul_f64(COUNTERS), stop);
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid })?;
+    let devices = vm.disks.iter().filter_map(|disk| disk.host_device);
+    let host = HostSample::take().since(&host_before, pid, &devices.collect());
+    after.settings.configuration = configuration_of(pid);
     let mut missing = Vec::new();
     if level >= Level::Histograms {
         // Nothing of a process that is stopped answers.
@@ -137,12 +144,13 @@ fn counters(
         vm,
         before,
         after,
+        host,
         missing,
     })
 }
 
 /// Why the guest's own settings are not known.
-fn guest_not_read(error: &MachineError) -> Missing {
+fn guest_not_read(error: &VmmError) -> Missing {
     Missing {
         what: "settings of the guest's kernel".to_owned(),
         why: error.to_string(),
@@ -208,7 +216,7 @@ fn requests_not_counted(samples: &VmSamples) -> Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Ability, DiskCounters, RequestCounters, VmFacts};
+    use vmtax_model::{Ability, DiskCounters, HostActivity, RequestCounters, VmFacts};
 
     fn samples(counts: Option<[u64; 2]>, monitor: Option<Missing>) -> VmSamples {
         let counters_at = |at_ns, count: Option<u64>| {
@@ -244,6 +252,7 @@ mod tests {
             vm,
             before,
             after,
+            host: HostActivity::default(),
             missing: Vec::new(),
         }
     }

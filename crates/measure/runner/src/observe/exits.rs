@@ -4,11 +4,12 @@ use super::observer::{Stop, wait};
 use crate::RunError;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use vmtax_configuration::configuration_of;
 use vmtax_model::samples::{ExitCounts, ProfileFacts};
 use vmtax_model::{Accelerator, Missing, ObservedVm, files};
-use vmtax_observe::{ExitTracer, ProbeError};
+use vmtax_observe::{ExitTracer, ProbeError, kvm_features};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{Monitor, Vm};
+use vmtax_vmm::{Monitor, Vm};
 
 /// Name of what tracing VM exits gives.
 pub(super) const EXITS: &str = "VM exits by reason and device";
@@ -94,6 +95,8 @@ impl Exits {
             memory_tree,
             monitor_advice: vm.monitor_advice(),
             apic: vm.apic_features(),
+            kvm: kvm_features(),
+            configuration: configuration_of(vm.pid()),
         };
         (counts, why)
     }

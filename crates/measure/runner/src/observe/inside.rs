@@ -5,7 +5,8 @@ use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_model::{ClockReading, Inside, InsideFacts, Ping, SCHEMA, files};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
+use vmtax_vm::{MachineError, Observed, RunningMachine};
+use vmtax_vmm::Vm;
 
 /// A guest sends names and numbers: more than this no guest sends that is sound, bytes.
 const MAX_BYTES: usize = 256 << 20;

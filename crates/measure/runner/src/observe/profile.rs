@@ -18,7 +18,8 @@ use vmtax_model::{Missing, ProfileSettings, files};
 use vmtax_observe::counters::{cpu_use, process_stop};
 use vmtax_observe::{OnCpuSampler, ProbeError, StackSampling, StopTime, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
+use vmtax_vm::{MachineError, Observed, RunningMachine};
+use vmtax_vmm::Vm;
 
 /// The longest profile.
 const MAX_TIME: Duration = Duration::from_secs(86_400);

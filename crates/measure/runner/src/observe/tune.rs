@@ -5,11 +5,13 @@ use crate::{Decide, RunError};
 use std::process::Command;
 use std::time::Duration;
 use vmtax_host::ask_command_unless;
+use vmtax_live::{ChangeError, Changes, Fleet, Level};
 use vmtax_model::{
     PairPlan, TuneBlock, TuneMetric, TuneRecord, TuneSpec, TuneStep, VmCounters, files,
 };
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{ChangeError, Changes, Fleet, Level, MachineError, Vm};
+use vmtax_vm::MachineError;
+use vmtax_vmm::Vm;
 
 /// Between a change and the measurement: requests under way end, caches begin to fill.
 const SETTLE: Duration = Duration::from_millis(250);

@@ -13,7 +13,8 @@ use vmtax_observe::{
     uprobes,
 };
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{GuestProgram, MachineError, Vm};
+use vmtax_vm::MachineError;
+use vmtax_vmm::{GuestProgram, Vm, VmmError};
 
 /// Room for events in the kernel, of all CPUs together, KiB: of one second of 200,000 requests.
 const ROOM_KIB: usize = 512 << 10;
@@ -203,7 +204,7 @@ pub(super) struct GuestTrace {
 
 impl GuestTrace {
     /// Starts the vmtax at this path of the guest; it traces by now, and for longer than `time`.
-    pub fn start(vm: &Vm, vmtax: &str, time: Duration) -> Result<GuestTrace, MachineError> {
+    pub fn start(vm: &Vm, vmtax: &str, time: Duration) -> Result<GuestTrace, VmmError> {
         let file = format!("/run/vmtax-{}.trace", std::process::id());
         let duration = format!("{}s", time.as_secs() + 1 + LONGER_S);
         let arguments = [
@@ -222,12 +223,10 @@ impl GuestTrace {
         // It makes the file once all is set up.
         while !trace.program.has_file(&trace.file) {
             if let Some(said) = trace.program.failure()? {
-                return Err(MachineError::InGuest(format!(
-                    "{vmtax} in the guest: {said}"
-                )));
+                return Err(VmmError::InGuest(format!("{vmtax} in the guest: {said}")));
             }
             if Instant::now() > deadline {
-                return Err(MachineError::InGuest(format!(
+                return Err(VmmError::InGuest(format!(
                     "{vmtax} in the guest does not begin to trace"
                 )));
             }
@@ -239,7 +238,7 @@ impl GuestTrace {
     /// Waits for its end, and fetches its file into those of the trial.
     pub fn fetch(self, trial: &mut TrialFiles) -> Result<(), MachineError> {
         let GuestTrace { program, file } = self;
-        let fetched = program.wait().and_then(|()| {
+        let fetched = program.wait().map_err(MachineError::from).and_then(|()| {
             let mut take = |bytes: &[u8]| {
                 trial
                     .append(files::GUEST_FILE, bytes)
@@ -247,6 +246,7 @@ impl GuestTrace {
             };
             program.read_file(&file, MAX_GUEST_BYTES, &mut take)
         });
-        program.remove_file(&file).and(fetched)
+        program.remove_file(&file)?;
+        fetched
     }
 }

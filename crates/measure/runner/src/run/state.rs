@@ -15,9 +15,8 @@ use vmtax_model::{
     ShareFacts, SharedBoot, SizeRange, Slot, TrialRecord, Warning, WorkloadSpec,
 };
 use vmtax_recording::Writer;
-use vmtax_vm::{
-    Interrupt, MachineError, Monitor, RunningMachine, Scratch, Streams, Vm, VmmProgram,
-};
+use vmtax_vm::{Interrupt, MachineError, RunningMachine, Scratch, Streams, VmmProgram};
+use vmtax_vmm::{Monitor, Vm};
 use vmtax_workload::{CheckedPlan, CheckedStep};
 
 /// Rounds and trials that a recording has of the parts of a tuning before the one that is carried out.
@@ -29,13 +28,15 @@ pub(crate) struct BeforePart {
     pub trials: u32,
 }
 
-/// A failure of the plan's command on the baseline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A failure of the plan's command, or of the host's program that makes its requests, on the baseline.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandFailure {
     /// Where it ran.
     pub machine: Machine,
     /// Exit status; 128 + n for signal n, 127 where the program was not found.
     pub status: i32,
+    /// Message of the program; `None` of a command, whose output was passed on.
+    pub said: Option<String>,
 }
 
 /// A run under way, with all that its trials share.

@@ -9,8 +9,8 @@ use crate::{Progress, RunError, shares};
 use std::path::Path;
 use std::time::Duration;
 use vmtax_model::{
-    CpuSeconds, Execution, Machine, ON_THE_HOST, Outcome, Probes, Setting, SharedBoot, Slot, Study,
-    TrialResult, Warning, WorkloadSpec,
+    CpuSeconds, Execution, Machine, NOT_FOUND, ON_THE_HOST, Outcome, Probes, Setting, SharedBoot,
+    Slot, Study, TrialResult, Warning, WorkloadSpec,
 };
 use vmtax_vm::{CommandRun, Finished, MachineError, Ran, RunningMachine, no_files};
 
@@ -137,6 +137,7 @@ impl Run<'_> {
             self.warn(slot, workload, &mut notes);
             let goes_on = match result {
                 Ok(mut result) => {
+                    self.keep_output(&mut result)?;
                     let is_last = index + 1 == all.len() && slots.len() == 1;
                     let cut_off = self.note_tree(machine, workload, &mut result, is_last);
                     let result = Box::new(result);
@@ -171,6 +172,7 @@ impl Run<'_> {
         };
         self.write(slots[0], trial, outcome, notes)?;
         self.tell_failed(self.number - 1, &error);
+        self.note_program_failure(slots[0], trial.workload, &error);
         if self.command_failure.is_some() {
             return Ok(false);
         }
@@ -180,6 +182,15 @@ impl Run<'_> {
         }
         self.first_failure.get_or_insert(error);
         Ok(true)
+    }
+
+    /// Moves the output of the program that made the requests to a file of the trial.
+    fn keep_output(&self, result: &mut TrialResult) -> Result<(), RunError> {
+        if let Some(output) = result.output.take() {
+            let mut files = self.writer.trial_files(self.number)?;
+            files.append(vmtax_model::files::FIO, output.as_bytes())?;
+        }
+        Ok(())
     }
 
     /// Adds the warnings that are about the figures of one trial.
@@ -336,6 +347,7 @@ impl Run<'_> {
             self.command_failure = Some(CommandFailure {
                 machine: slot.machine,
                 status,
+                said: None,
             });
         } else if self.excludes_failures() {
             let why = format!(
@@ -344,6 +356,28 @@ impl Run<'_> {
             return result.and(Err(MachineError::Workload(why)));
         }
         result
+    }
+
+    /// Notes that the host's program failed on the baseline: there is nothing to compare with then.
+    fn note_program_failure(&mut self, slot: Slot, workload: &WorkloadSpec, error: &MachineError) {
+        let MachineError::Workload(said) = error else {
+            return;
+        };
+        if !workload.name.needs_host_program() {
+            return;
+        }
+        self.has_command_failed = true;
+        if self.is_baseline(slot) {
+            self.command_failure = Some(CommandFailure {
+                machine: slot.machine,
+                status: match vmtax_workload::fio_status(said) {
+                    Some(0) => 1,
+                    Some(status) => status,
+                    None => NOT_FOUND,
+                },
+                said: Some(said.clone()),
+            });
+        }
     }
 
     /// Returns true for a slot of the baseline: the first variant, natively where that is measured.

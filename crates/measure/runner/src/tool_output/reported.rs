@@ -1,9 +1,9 @@
 //! Outputs of the field's own programs that people paste: fio's, and `perf kvm stat report`'s.
 
-use super::json;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use vmtax_model::{ExitReport, ExitReportRow, FioJob};
+use vmtax_workload::{FioJobResult, FioOutput, fio_output};
 
 /// More jobs or rows are not read.
 const MAX_ROWS: usize = 1000;
@@ -22,10 +22,8 @@ const FIO_OPTIONS: [&str; 9] = [
 
 /// Reads the jobs in an output of fio, JSON or text; empty for any other text.
 pub fn fio_jobs(text: &str) -> Vec<FioJob> {
-    let documents = json::documents::<Value>(text.trim_start());
-    let is_fios = |json: &&Value| json.get("fio version").is_some();
-    let mut jobs = match documents.iter().find(is_fios) {
-        Some(json) => jobs_of_json(json),
+    let mut jobs = match fio_output(text) {
+        Some(output) => output.jobs.iter().map(|job| job_of(job, &output)).collect(),
         None => jobs_of_text(text),
     };
     jobs.retain(|job| job.iops > 0.0);
@@ -33,52 +31,38 @@ pub fn fio_jobs(text: &str) -> Vec<FioJob> {
     jobs
 }
 
-fn jobs_of_json(json: &Value) -> Vec<FioJob> {
-    let options_of = |value: &Value| -> BTreeMap<String, String> {
-        let all = FIO_OPTIONS.iter().filter_map(|name| {
-            let value = value.get(name)?;
-            Some((
-                (*name).to_owned(),
-                value
-                    .as_str()
-                    .map_or_else(|| value.to_string(), str::to_owned),
-            ))
-        });
-        all.collect()
-    };
-    let global = options_of(&json["global options"]);
-    let job = |job: &Value| {
-        let mut options = global.clone();
-        options.extend(options_of(&job["job options"]));
-        let parts = ["read", "write"].map(|way| {
-            let number = |value: &Value| {
-                value
-                    .as_f64()
-                    .filter(|n| n.is_finite() && *n >= 0.0)
-                    .unwrap_or(0.0)
-            };
-            (
-                number(&job[way]["iops"]),
-                number(&job[way]["clat_ns"]["mean"]),
-            )
-        });
-        let count = options.get("numjobs").and_then(|count| count.parse().ok());
-        let is_sum = json["global options"].get("group_reporting").is_some()
-            || job["job options"].get("group_reporting").is_some();
-        let job = FioJob {
-            name: job["jobname"].as_str().unwrap_or_default().to_owned(),
-            count: if is_sum { count.unwrap_or(1) } else { 1 },
-            options,
-            ..FioJob::default()
+/// A job with the options that say what it asked of the disk.
+fn job_of(job: &FioJobResult, output: &FioOutput) -> FioJob {
+    let all = output.global_options.iter().chain(&job.options);
+    let known = all.filter(|(name, _)| FIO_OPTIONS.contains(&name.as_str()));
+    let options: BTreeMap<String, String> = known
+        .map(|(name, value)| {
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            (name.clone(), text)
+        })
+        .collect();
+    let parts = [&job.read, &job.write].map(|part| {
+        let number = |number: f64| {
+            if number.is_finite() {
+                number.max(0.0)
+            } else {
+                0.0
+            }
         };
-        with_parts(job, &parts)
+        (number(part.iops), number(part.clat_ns.mean))
+    });
+    let count = options.get("numjobs").and_then(|count| count.parse().ok());
+    let is_grouped = |options: &BTreeMap<String, Value>| options.contains_key("group_reporting");
+    let is_sum = is_grouped(&output.global_options) || is_grouped(&job.options);
+    let job = FioJob {
+        name: job.jobname.clone(),
+        count: if is_sum { count.unwrap_or(1) } else { 1 },
+        options,
+        ..FioJob::default()
     };
-    json["jobs"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(job)
-        .collect()
+    with_parts(job, &parts)
 }
 
 /// A job with requests a second and mean times, ns, of its reads and writes.

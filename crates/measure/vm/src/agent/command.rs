@@ -13,7 +13,9 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
-use vmtax_model::{CommandSpec, CpuSeconds, Execution, Probes, TrialResult, WorkloadName};
+use vmtax_model::{
+    CommandSpec, CpuSeconds, Execution, Probes, TrialResult, WorkloadName, without_secrets,
+};
 use vmtax_wire::{
     Frame, Launch, MAX_PAYLOAD, Observed, Reply, Request, STREAM_PIECE, Stream, WireError, encode,
     piece,
@@ -90,7 +92,8 @@ pub(crate) fn shell(
         .map_err(|e| MachineError::system("taking over standard error", e))?;
     let failed = |why: String| {
         Err(MachineError::Workload(format!(
-            "--{option} '{line}' failed: {why}"
+            "--{option} '{}' failed: {why}",
+            without_secrets(line)
         )))
     };
     let run = CommandRun {

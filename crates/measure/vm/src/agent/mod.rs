@@ -9,10 +9,10 @@ pub(crate) mod streams;
 use crate::agent::messages::{CLOSE_TIMEOUT, Files, Lines, NoMessage, no_files};
 use crate::process::child::Child;
 use crate::share::Server;
-use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::{Interrupt, MachineError};
 use std::time::{Duration, Instant};
 use vmtax_model::{Machine, WorkloadName};
+use vmtax_vmm::qemu::monitor::QMP_TIMEOUT;
 use vmtax_wire::{Reply, Request, encode};
 
 /// The agent of a machine, with the processes that it depends on.

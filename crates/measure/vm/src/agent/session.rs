@@ -11,10 +11,9 @@ use crate::running::RunningMachine;
 use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::share::jail::TREE;
 use crate::share::{self, Server};
-use crate::vmm::qemu::monitor::QMP_TIMEOUT;
-use crate::vmm::start_linux;
 use crate::vmm::started::{Link, Started, Streams};
-use crate::{MachineError, Sharing, Vm};
+use crate::vmm::{self, start_linux};
+use crate::{MachineError, Sharing};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -24,6 +23,8 @@ use vmtax_model::{
     CpuSeconds, Inside, Measure, Metric, Missing, Ping, Probes, QemuThread, ShareFacts,
     TrialResult, Warning, WorkloadName, WorkloadSpec,
 };
+use vmtax_vmm::Vm;
+use vmtax_vmm::qemu::monitor::QMP_TIMEOUT;
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
 /// Time limit for a guest to measure the cost of sampling.
@@ -129,7 +130,7 @@ impl<'a> Session<'a> {
         link: Link,
         began: Instant,
     ) -> Result<(), MachineError> {
-        let vm = Vm::started(setup, self.agent.child.session(), link.control, QMP_TIMEOUT)?;
+        let vm = vmm::connect(setup, self.agent.child.session(), link.control, QMP_TIMEOUT)?;
         let accounting = CpuAccounting {
             vmm: vm.pid(),
             vcpus: vm.vcpus(),
@@ -147,7 +148,12 @@ impl<'a> Session<'a> {
         }
         if let Some(sharing) = setup.share {
             self.mount(setup, sharing, link.share, link.log)?;
-            if let Some(besides) = &sharing.host_root {
+            // A program of the host takes from it what it needs.
+            let besides = sharing
+                .host_root
+                .as_ref()
+                .filter(|_| setup.command.is_some());
+            if let Some(besides) = besides {
                 command::make_root(&mut self.agent, besides, setup.guest.boot_timeout())?;
             }
             self.ready = began.elapsed();

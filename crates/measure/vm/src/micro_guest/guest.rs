@@ -5,15 +5,16 @@ use crate::network::{MachineNetwork, NetworkEnd, NetworkLink};
 use crate::process::child::Child;
 use crate::process::log::log_tail;
 use crate::setup::{Setup, VmmProgram};
-use crate::vmm::qemu::monitor::QMP_TIMEOUT;
-use crate::vmm::start_micro_guest;
 use crate::vmm::started::{Link, Started};
-use crate::{Interrupt, MachineError, Vm};
+use crate::vmm::{self, start_micro_guest};
+use crate::{Interrupt, MachineError};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
 use vmtax_model::{Antipattern, Machine};
+use vmtax_vmm::Vm;
+use vmtax_vmm::qemu::monitor::QMP_TIMEOUT;
 
 /// Interval between reads of the guest's memory: long, so that reading does not disturb.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -54,7 +55,7 @@ impl<'a> MicroGuest<'a> {
             log,
             ..
         } = link;
-        let vm = match Vm::started(setup, child.session(), control, setup.guest.boot_timeout()) {
+        let vm = match vmm::connect(setup, child.session(), control, setup.guest.boot_timeout()) {
             Ok(vm) => vm,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };

@@ -7,11 +7,10 @@ use super::{
     Completion, Direction, ExitKind, Failure, MicroError, MicroRequest, Order, Pattern, RoundTrips,
     Run,
 };
+use crate::MachineError;
 use crate::agent::messages::Files;
 use crate::network::{HOST_MAC, mac_bytes};
 use crate::running::RunningMachine;
-use crate::vmm::qemu::monitor::QMP_TIMEOUT;
-use crate::{MachineError, Vm};
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 use vmtax_model::{
@@ -19,6 +18,8 @@ use vmtax_model::{
     Ping, Probes, QemuThread, Series, Stamped, Timer, TimerSource, TrialResult, WorkloadName,
     WorkloadSpec, round_trip_key,
 };
+use vmtax_vmm::Vm;
+use vmtax_vmm::qemu::monitor::QMP_TIMEOUT;
 use vmtax_wire::{NET_ADDRESS, NET_MAC, Observed};
 use vmtax_workload::{
     AntipatternWork, BlockWork, RESPONSE_TIMEOUT, RoundTripWork, WARM_UP, WorkloadError,

@@ -3,7 +3,6 @@
 
 use super::make::{HOST_MAC, mac_bytes};
 use crate::MachineError;
-use crate::process::Peer;
 use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::process::log::log_tail;
 use crate::process::watchdog::Supervision;
@@ -18,6 +17,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vmtax_model::NetBackend;
+use vmtax_vmm::Peer;
 use vmtax_wire::{ECHO, NET_ADDRESS, NET_MAC, NET_MASK};
 
 /// Time limit for the start of passt.

@@ -4,6 +4,7 @@ use crate::MachineError;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use vmtax_model::without_secrets;
 
 /// The size of a log, bytes.
 const MAX_LOG: usize = 16 << 20;
@@ -75,6 +76,8 @@ pub(crate) fn has_panic(bytes: &[u8]) -> bool {
 /// The last lines of `bytes` as they may be shown on a terminal.
 pub(crate) fn printable_tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
+    // QEMU quotes options of its command line.
+    let text = without_secrets(&text);
     let lines: Vec<String> = text
         .lines()
         .map(|l| {

@@ -9,14 +9,8 @@ pub(crate) mod watchdog;
 use crate::MachineError;
 use crate::sandbox::overlay::Discard;
 use crate::sandbox::rights::Rights;
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::unistd::{Pid, getsid};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
@@ -69,57 +63,4 @@ pub(crate) fn status(status: ExitStatus) -> i32 {
     status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
-}
-
-/// The process that connected, or that listens, there, and its user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Peer {
-    pub pid: i32,
-    pub uid: u32,
-}
-
-impl Peer {
-    /// `None` where it is in a PID namespace that is not visible here: the kernel gives it the number 0.
-    pub fn of(stream: &UnixStream) -> Option<Peer> {
-        let peer = getsockopt(stream, PeerCredentials).ok()?;
-        (peer.pid() > 0).then(|| Peer {
-            pid: peer.pid(),
-            uid: peer.uid(),
-        })
-    }
-
-    /// Returns true if it belongs to this session. Its user is compared, too: one that ended may have left its number to another.
-    pub fn is_in_session(self, session: i32) -> bool {
-        let is_in_session =
-            getsid(Some(Pid::from_raw(self.pid))).is_ok_and(|of| of.as_raw() == session);
-        let folder = fs::metadata(format!("/proc/{}", self.pid));
-        is_in_session && folder.is_ok_and(|folder| folder.uid() == self.uid)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixListener;
-    use vmtax_model::testing::{again_in_pid_namespace, handed_over};
-
-    /// In a PID namespace the listener's process has no number, nor has its own session.
-    #[test]
-    fn who_is_not_visible_has_no_number_and_no_session() {
-        if let Some(path) = handed_over() {
-            assert_eq!(Peer::of(&UnixStream::connect(path).unwrap()), None);
-            let own = Peer::of(&UnixStream::pair().unwrap().0).unwrap();
-            assert_eq!(own.pid, std::process::id() as i32);
-            assert!(!own.is_in_session(own.pid));
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let _listens = UnixListener::bind(&path).unwrap();
-        assert_eq!(
-            Peer::of(&UnixStream::connect(&path).unwrap()).unwrap().pid,
-            std::process::id() as i32
-        );
-        again_in_pid_namespace(&path).unwrap();
-    }
 }

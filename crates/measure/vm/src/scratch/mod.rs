@@ -21,6 +21,8 @@ use vmtax_model::Tree;
 const NAME: &str = "scratch";
 /// The disk for raw reads: larger than a device's own read-ahead would hide, small enough to write each time.
 const DISK_MIB: u64 = 256;
+/// Size of the data on the measured disk, bytes.
+pub const DISK_BYTES: u64 = DISK_MIB << 20;
 /// A guest's uncompressed kernel and its initramfs.
 const BOOT_MIB: u64 = 128;
 

@@ -2,10 +2,10 @@
 
 use super::server::{MOUNT_PORT, NFS_PORT};
 use super::{RootExtras, Sharing};
-use crate::vmm::qemu::arguments::{NET_DEVICE, escaped, owned};
-use crate::vmm::qemu::device_arguments::Disk;
+use crate::vmm::qemu::device_arguments::{Disk, NET_DEVICE, owned};
 use std::net::Ipv4Addr;
 use vmtax_model::{Forward, QemuFacts, ShareMethod};
+use vmtax_vmm::qemu::arguments::escaped;
 use vmtax_wire::{SHARE_MAC, SHARE_SERIAL, writable_tag};
 
 /// The name by which a guest mounts it.

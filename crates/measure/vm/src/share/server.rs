@@ -12,7 +12,7 @@ use crate::sandbox::Namespaces;
 use crate::setup::Setup;
 use crate::share::jail::{Jail, TREE};
 use crate::share::{Sharing, programs};
-use crate::vmm::qemu::arguments::owned;
+use crate::vmm::qemu::device_arguments::owned;
 use procfs::net::TcpState;
 use procfs::process::Process;
 use rustix::fd::OwnedFd;

@@ -1,7 +1,8 @@
 //! Antipatterns of guest kernels, and their fixes.
 
-use crate::guest::{Guest, accelerators, percentile, summary};
+use crate::guest::{Guest, percentile, summary};
 use vmtax_model::Antipattern;
+use vmtax_model::testing::accelerators;
 use vmtax_vm::micro_guest::{Failure, Order, qemu};
 
 fn count(antipattern: Antipattern) -> u32 {

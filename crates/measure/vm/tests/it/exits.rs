@@ -1,7 +1,8 @@
 //! Exits of every kind.
 
-use crate::guest::{Guest, accelerators, per_us, percentile, summary};
+use crate::guest::{Guest, per_us, percentile, summary};
 use std::collections::BTreeMap;
+use vmtax_model::testing::accelerators;
 use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::{ExitKind, Order};
 

@@ -1,7 +1,6 @@
 //! A micro-guest in a QEMU of its own, which ends with the value, also when a test panics; and distributions of its ticks, for
 //! people.
 
-use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -9,23 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
-use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::layout::RAM_BYTES;
 use vmtax_vm::micro_guest::{Failure, Mailbox, Order, State, qemu, rom};
 
 /// The longest order of these tests takes three quarters of a minute on a host that does nothing else.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(240);
-
-/// Both accelerators; KVM only where this user may use it.
-pub fn accelerators() -> Vec<&'static str> {
-    match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
-        Ok(_) => vec!["kvm", "tcg"],
-        Err(e) => {
-            skipped(&format!("KVM: /dev/kvm: {e}"));
-            vec!["tcg"]
-        }
-    }
-}
 
 pub const DISK_SECTORS: u64 = 32 << 10;
 

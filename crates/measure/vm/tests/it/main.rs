@@ -6,6 +6,4 @@ mod antipatterns;
 mod exits;
 mod guest;
 mod orders;
-mod probe_points;
 mod requests;
-mod vm;

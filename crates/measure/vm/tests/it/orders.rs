@@ -1,11 +1,12 @@
 //! Orders of the micro-guest: the exchange of stamps, and what it cannot do, which it reports before it goes on.
 
-use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments, per_us};
+use crate::guest::{DISK_SECTORS, DiskFile, Guest, disk_arguments, per_us};
 use crate::requests::{COMPLETIONS, reads};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vmtax_clock::exchange;
 use vmtax_model::Ping;
+use vmtax_model::testing::accelerators;
 use vmtax_vm::micro_guest::layout::{MAILBOX, words};
 use vmtax_vm::micro_guest::{
     Completion, Direction, ExitKind, Failure, MicroError, Order, Run, State,

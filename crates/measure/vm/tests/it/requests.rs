@@ -1,9 +1,8 @@
 //! Requests of every shape, on every back end.
 
-use crate::guest::{
-    DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments, per_us, percentile, summary,
-};
+use crate::guest::{DISK_SECTORS, DiskFile, Guest, disk_arguments, per_us, percentile, summary};
 use std::sync::atomic::Ordering;
+use vmtax_model::testing::accelerators;
 use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::{
     Completion, Direction, MicroRequest, Order, Pattern, Run, layout, qemu,

@@ -17,7 +17,6 @@ pub mod profile;
 pub mod reproduction;
 pub mod shares;
 pub mod tune;
-pub mod tune_guest;
 pub mod vm_diagnosis;
 pub mod vm_exits;
 pub mod vm_layers;

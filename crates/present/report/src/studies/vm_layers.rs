@@ -9,14 +9,14 @@ use crate::view::{layers as view, origin, vm};
 use vmtax_findings::{
     LayerColumn, RequestKind, State, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
 };
-use vmtax_model::{DeviceClass, Layer, Missing, Study};
+use vmtax_model::{DeviceClass, Layer, Missing};
 use vmtax_recording::Recording;
 
 /// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by
 /// layer.
 pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
-    let is_net =
-        matches!(&recording.plan.study, Study::VmLayers(vm) if vm.device == DeviceClass::Net);
+    let observed = recording.plan.observed_vm();
+    let is_net = observed.is_some_and(|vm| vm.device == DeviceClass::Net);
     let (title, traced, answer) = match is_net {
         true => ("Packets", "packets", packets(found)),
         false => ("Block requests", "requests", requests(found)),

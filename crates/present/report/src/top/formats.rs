@@ -1,27 +1,23 @@
 //! The counters of VMs for other programs: an interval as CSV (RFC 4180), a line for each VM, where what is not known is empty;
 //! OpenMetrics text for Prometheus, with units in names and counters that end in `_total`.
 
-use super::counter::Labels;
-use super::counters::{KINDS, VM_COUNTERS};
+use super::counters::{KINDS, Labels, counter_value, samples};
 use crate::text::Joined;
 use std::fmt::Write;
 use vmtax_findings::{TopSample, VmRates};
-use vmtax_model::{Accelerator, VmCounters, VmFacts};
+use vmtax_model::{Accelerator, Counter, VmCounters, VmFacts};
 
 /// The first line.
 pub fn csv_head() -> String {
-    let names = VM_COUNTERS.iter().map(|counter| counter.csv);
-    let all = ["time", "name", "pid", "interval_seconds"]
-        .into_iter()
-        .chain(names);
-    all.chain(["busiest_thread", "finding"]).joined(",") + "\r\n"
+    let names = Counter::shown().map(Counter::csv).joined(",");
+    format!("time,name,pid,interval_seconds,{names},busiest_thread,finding\r\n")
 }
 
 /// A line for each VM.
 pub fn csv_rows(sample: &TopSample) -> String {
     let row = |vm: &VmRates| {
-        let figures = VM_COUNTERS.iter().map(|counter| {
-            let value = (counter.value)(vm).map(|value| counter.unit.in_csv(value));
+        let figures = Counter::shown().map(|counter| {
+            let value = counter_value(counter, vm).map(|value| counter.unit.in_csv(value));
             value.map_or(String::new(), |value| value.to_string())
         });
         let busiest = vm
@@ -54,16 +50,20 @@ fn quoted(text: &str) -> String {
 pub fn openmetrics(vms: &[(&VmFacts, &VmCounters)]) -> String {
     let mut out = String::new();
     info(&mut out, vms);
-    for metric in VM_COUNTERS.iter().filter_map(|one| one.metric.as_ref()) {
-        let name = metric.sample_name();
+    for counter in Counter::all().filter(|counter| !counter.metric.is_empty()) {
+        let name = counter.sample_name();
         let mut lines = String::new();
         for (facts, vm) in vms {
-            for (labels, value) in (metric.samples)(facts, vm) {
+            for (labels, value) in samples(counter, facts, vm) {
                 let labels = text(facts, &labels);
                 let _ = writeln!(lines, "{name}{labels} {value}");
             }
         }
-        family(&mut out, metric.name, metric.kind, metric.help, &lines);
+        let kind = match counter.unit.is_gauge() {
+            true => "gauge",
+            false => "counter",
+        };
+        family(&mut out, counter.metric, kind, counter.help, &lines);
     }
     histograms(&mut out, vms);
     out + "# EOF\n"

@@ -1,12 +1,11 @@
-//! Activity of running VMs, interval by interval: a table, CSV, OpenMetrics; and the counters, which are also columns
-//! of the live screen.
+//! Activity of running VMs, interval by interval: a table, CSV, OpenMetrics; and the figures of their counters, which are
+//! also columns of the live screen.
 
-mod counter;
 mod counters;
 mod formats;
+mod reasons;
 
-pub use counter::VmCounter;
-pub use counters::{VM_COUNTERS, top_columns};
+pub use counters::{counter_text, counter_value};
 pub use formats::{csv_head, csv_rows, openmetrics};
 
 use crate::engine::{Block, Notice, Report, Section, Table, figures, words};
@@ -14,7 +13,7 @@ use crate::number::{NONE, counted, nanoseconds, percent, significant};
 use crate::text::{Joined, grouped, only_if, plain};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_findings::{DeviceRates, TopSample, VmRates};
-use vmtax_model::SettingPlace;
+use vmtax_model::{Counter, SettingPlace};
 
 /// The report. The answer is the finding that costs most.
 pub fn top(sample: &TopSample) -> Report<'static> {
@@ -39,9 +38,9 @@ pub fn top(sample: &TopSample) -> Report<'static> {
 /// A row for each VM.
 pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
     let mut table = Table::of("VMs", vms).column(words("VM").cut(16, 8), |vm| vm.label());
-    for column in top_columns() {
+    for column in Counter::columns() {
         let head = figures(column.column).spare(column.spare);
-        table = table.column(head, |vm| column.text(vm));
+        table = table.column(head, |vm| counter_text(column, vm));
     }
     table
         .column(words("busiest thread").cut(20, 10), |vm| busiest(vm))
@@ -52,11 +51,11 @@ pub(crate) fn table<'a>(vms: impl IntoIterator<Item = &'a VmRates>) -> Table {
 /// The row of a single VM at a level, with what its columns mean, and why a figure is missing.
 pub(crate) fn explained(vm: &VmRates, level: u8) -> Table {
     let mut table = table([vm]);
-    for column in top_columns() {
+    for column in Counter::columns() {
         let mut columns = table.columns.iter_mut();
         let shown = columns.find(|shown| shown.name == column.column);
-        let reason = match (column.value)(vm) {
-            None => format!("; –: {}", (column.unknown)(vm, level)),
+        let reason = match counter_value(column, vm) {
+            None => format!("; –: {}", reasons::unknown(column, vm, level)),
             Some(_) => String::new(),
         };
         if let Some(shown) = shown {
@@ -118,8 +117,8 @@ fn busiest(vm: &VmRates) -> String {
 
 /// The columns that have no figure of this VM at this level, with their reason: those of one reason together.
 pub fn unknown_columns(vm: &VmRates, level: u8) -> Vec<(Vec<&'static str>, String)> {
-    let unknown = top_columns().filter(|column| (column.value)(vm).is_none());
-    let reasons = unknown.map(|column| ((column.unknown)(vm, level), column.column));
+    let unknown = Counter::columns().filter(|column| counter_value(column, vm).is_none());
+    let reasons = unknown.map(|column| (reasons::unknown(column, vm, level), column.column));
     let all = grouped(reasons).into_iter();
     all.map(|(reason, names)| (names, reason)).collect()
 }
@@ -277,7 +276,7 @@ mod tests {
                 let all = unknown_columns(&vm, level);
                 assert!(all.iter().all(|(_, reason)| !reason.is_empty()), "{all:?}");
                 let names: Vec<_> = all.iter().flat_map(|(names, _)| names).copied().collect();
-                let dashes = top_columns().filter(|column| column.text(&vm) == "–");
+                let dashes = Counter::columns().filter(|column| counter_text(column, &vm) == "–");
                 assert!(
                     dashes.clone().count() == names.len() && names.contains(&"DAVG"),
                     "{names:?}"

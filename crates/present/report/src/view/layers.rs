@@ -203,6 +203,9 @@ pub fn state(state: State) -> &'static str {
 /// Returns the workload with its options: "disk block-size=4K".
 pub fn workload(recording: &Recording) -> String {
     let words = recording.plan.workloads.iter().map(|w| {
+        if let Some(job) = fio_job(w) {
+            return job;
+        }
         let pattern = access_pattern(w);
         let options = w.options.iter().filter(|(key, value)| {
             // Without a limit of time, which time=0 means, the count says how long it runs.
@@ -214,6 +217,13 @@ pub fn workload(recording: &Recording) -> String {
         format!("{}{pattern}{}", w.name, options.collect::<String>())
     });
     words.joined(", ")
+}
+
+/// The jobs of the workload `fio`, as its command line; `None` of any other workload.
+fn fio_job(workload: &WorkloadSpec) -> Option<String> {
+    let job = workload.options.get("job");
+    job.filter(|_| workload.name == WorkloadName::Fio)
+        .map(|job| format!("fio {job}"))
 }
 
 /// fio's word for the `mode` and `operation` of the workload `disk`, where one of them is set; `None` of any other workload.

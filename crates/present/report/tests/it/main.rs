@@ -14,3 +14,4 @@ mod pages;
 mod snapshot;
 mod studies;
 mod terminal;
+mod top;

@@ -14,7 +14,7 @@ use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_findings::{Advice, CheckFindings, Estimate, LayerFindings, State, Summary, Thresholds};
 use vmtax_model::{
     AbilityName, DeviceClass, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
-    VmFacts, WorkloadName,
+    VmFacts, VmStudy, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, Report, Style, findings_json};
@@ -298,14 +298,15 @@ fn traced_runs(pages: &mut Pages) {
         ("vm-packets", vm_packets(), DeviceClass::Net),
         ("vm-packets-none", vm_idle(), DeviceClass::Net),
     ] {
-        r.plan.study = Study::VmLayers(ObservedVm {
+        let observed = ObservedVm {
             pid: 7,
             started: None,
             name: None,
             time_ms: 10_000,
             guest_vmtax: None,
             device,
-        });
+        };
+        r.plan.study = Study::Vm(VmStudy::VmLayers, observed);
         pages.short(name, &report::vm_layers::report(&r, &found), &found);
     }
 }
@@ -314,11 +315,11 @@ fn tunings(pages: &mut Pages) {
     let r = layers_recording(1);
     for (name, is_done) in [("tune", true), ("tune-plan", false)] {
         let found = tuned(is_done);
-        pages.short(name, &report::tune::report(&r, &found), &found);
+        pages.short(name, &report::tune::vm::report(&r, &found), &found);
     }
     for (name, is_kept) in [("tune-guest", true), ("tune-guest-nothing", false)] {
         let found = guest_tuned(is_kept);
-        pages.short(name, &report::tune_guest::report(&r, &found), &found);
+        pages.short(name, &report::tune::guest::report(&r, &found), &found);
     }
 }
 

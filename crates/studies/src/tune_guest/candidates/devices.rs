@@ -1,7 +1,7 @@
 //! Changes of the guest's devices: of the disk path, in QEMU and in the guest's kernel; of the network card and of what is behind
 //! it; of how a guest is given a tree of files.
 
-use super::known_change::{KnownChange, Settings, TuneTarget, needs_program, uses_disk};
+use super::known_change::{KnownChange, Settings, TuneTarget, is, needs_program, uses_disk};
 use vmtax_host::{find_program, has_vhost_net, passt_has_vhost_user};
 use vmtax_model::{NetBackend, WorkloadName};
 
@@ -27,7 +27,7 @@ fn needs_driver(target: &TuneTarget<'_>) -> Option<&'static str> {
 
 /// Returns true if the workload's disk has an iothread, whose settings can then be changed.
 fn has_iothread(target: &TuneTarget<'_>, baseline: &Settings) -> bool {
-    uses_disk(target.workload) && baseline.get("iothread").is_some_and(|value| value == "on")
+    uses_disk(target.workload) && is(baseline, "iothread", "on")
 }
 
 /// Returns true if several requests are in flight; also for a command, whose requests are not known.
@@ -143,8 +143,7 @@ pub(super) const DISK: &[KnownChange] = &[
     KnownChange {
         set: &[("iothread.aio-max-batch", "128")],
         moves: |target, baseline| {
-            let is_native = baseline.get("aio").is_some_and(|engine| engine == "native");
-            is_native
+            is(baseline, "aio", "native")
                 && has_iothread(target, baseline)
                 && target.requests.is_none_or(|work| work.depth > 32)
         },
@@ -155,10 +154,7 @@ pub(super) const DISK: &[KnownChange] = &[
     KnownChange {
         set: &[("iothread.thread-pool-min", "16")],
         moves: |target, baseline| {
-            let is_pool = baseline
-                .get("aio")
-                .is_some_and(|engine| engine == "threads");
-            is_pool && has_iothread(target, baseline) && is_deep(target)
+            is(baseline, "aio", "threads") && has_iothread(target, baseline) && is_deep(target)
         },
         trap: "So many threads stay while the disk is idle.",
         ..KnownChange::OF_DISK
@@ -176,10 +172,7 @@ pub(super) const DISK: &[KnownChange] = &[
         set: &[("block-queue.scheduler", "none")],
         moves: |target, baseline| {
             // The kernel's default of a disk with several queues.
-            let has_one = target.cpus == 1
-                || baseline
-                    .get("num-queues")
-                    .is_some_and(|queues| queues == "1");
+            let has_one = target.cpus == 1 || is(baseline, "num-queues", "1");
             target.machine.has_kernel() && is_deep(target) && has_one
         },
         trap: "Where the host's disk is slow and several programs share it, one may wait long.",
@@ -237,10 +230,6 @@ fn is_behind_other(target: &TuneTarget<'_>, baseline: &Settings, backend: &str) 
     uses_network(target) && baseline.get("backend").is_some_and(|own| own != backend)
 }
 
-fn is_behind_tap(baseline: &Settings) -> bool {
-    baseline.get("backend").is_some_and(|own| own == "tap")
-}
-
 fn needs_vhost() -> Option<&'static str> {
     (!has_vhost_net()).then_some("this host has no /dev/vhost-net (module vhost_net)")
 }
@@ -279,7 +268,7 @@ pub(super) const NETWORK: &[KnownChange] = &[
     },
     KnownChange {
         set: &[(NetBackend::VHOST, "on")],
-        moves: |target, baseline| uses_network(target) && is_behind_tap(baseline),
+        moves: |target, baseline| uses_network(target) && is(baseline, "backend", "tap"),
         not_for: |_, _| needs_vhost(),
         trap: "A thread of the host's kernel for each queue, which needs a CPU.",
         ..KnownChange::TRIED
@@ -288,7 +277,7 @@ pub(super) const NETWORK: &[KnownChange] = &[
         set: &[("netdev.poll-us", "50"), (NetBackend::VHOST, "on")],
         moves: |target, baseline| {
             matches!(target.workload, WorkloadName::NetRr | WorkloadName::NetPps)
-                && is_behind_tap(baseline)
+                && is(baseline, "backend", "tap")
         },
         not_for: |target, _| {
             needs_vhost().or((!target.has_spare_cpu())
@@ -324,10 +313,6 @@ pub(super) const NETWORK: &[KnownChange] = &[
     },
 ];
 
-fn is(baseline: &Settings, method: &str) -> bool {
-    baseline.get("share").is_some_and(|share| share == method)
-}
-
 fn uses_share(target: &TuneTarget<'_>) -> bool {
     target.workload.needs_share()
 }
@@ -341,21 +326,21 @@ fn needs_reads(target: &TuneTarget<'_>) -> Option<&'static str> {
 pub(super) const SHARE: &[KnownChange] = &[
     KnownChange {
         set: &[("share.msize", "512000")],
-        moves: |target, baseline| uses_share(target) && is(baseline, "9p"),
+        moves: |target, baseline| uses_share(target) && is(baseline, "share", "9p"),
         trap: "Some memory for each request; kernels before 5.15 take at most 512000.",
         source: "cilium #916: 174 MB/s to 6.7 GB/s",
         ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("share.cache", "loose")],
-        moves: |target, baseline| uses_share(target) && is(baseline, "9p"),
+        moves: |target, baseline| uses_share(target) && is(baseline, "share", "9p"),
         trap: "The guest does not see what others change: for trees that it has for itself.",
         source: "Linux kernel documentation, v9fs; lkml 2022: simple file transfers roughly 10 times as fast",
         ..KnownChange::TRIED
     },
     KnownChange {
         set: &[("share", "virtiofs")],
-        moves: |target, baseline| uses_share(target) && !is(baseline, "virtiofs"),
+        moves: |target, baseline| uses_share(target) && !is(baseline, "share", "virtiofs"),
         not_for: |_, _| needs_program("virtiofsd", "virtiofsd is not installed"),
         trap: "One more process a share, and memory that it shares with QEMU.",
         source: "virtme-ng #9: 283.8 to 1.17 s; nixpkgs #552774: 1.00 to 1.44 times as fast",
@@ -369,14 +354,14 @@ pub(super) const SHARE: &[KnownChange] = &[
     },
     KnownChange {
         set: &[("share", "disk")],
-        moves: |target, baseline| uses_share(target) && !is(baseline, "disk"),
+        moves: |target, baseline| uses_share(target) && !is(baseline, "share", "disk"),
         not_for: |_, _| needs_program("mkfs.ext4", "mkfs.ext4 is not installed"),
         trap: "A copy of the tree on a disk: host and guest do not see what the other changes.",
         source: "nixpkgs #181746: over 1000 to 249 s with an image, its making included",
     },
     KnownChange {
         set: &[("share", "erofs")],
-        moves: |target, baseline| uses_share(target) && !is(baseline, "erofs"),
+        moves: |target, baseline| uses_share(target) && !is(baseline, "share", "erofs"),
         not_for: |target, _| {
             needs_reads(target)
                 .or_else(|| needs_program("mkfs.erofs", "mkfs.erofs is not installed"))

@@ -1,6 +1,6 @@
 //! Changes of the guest as a whole: its CPU, its kernel's arguments, its memory, what runs it, the host beneath it.
 
-use super::known_change::{KnownChange, Settings, TuneTarget};
+use super::known_change::{KnownChange, Settings, TuneTarget, is};
 use vmtax_model::WorkloadName;
 
 /// Returns true if the workload's vCPUs wait, so that the cost of wake-ups matters.
@@ -55,6 +55,15 @@ fn lacks_of_kvm(target: &TuneTarget<'_>) -> bool {
 
 fn needs_hardware(target: &TuneTarget<'_>, _: &Settings) -> Option<&'static str> {
     (!target.has_hardware_kvm).then_some("it needs VT-x or AMD-V, which this host does not have")
+}
+
+fn is_shared(target: &TuneTarget<'_>) -> Option<&'static str> {
+    (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself")
+}
+
+fn has_arguments(baseline: &Settings) -> Option<&'static str> {
+    let is_used = baseline.contains_key("qemu-args");
+    is_used.then_some("qemu-args is in use")
 }
 
 pub(super) const GUEST: &[KnownChange] = &[
@@ -140,11 +149,7 @@ pub(super) const GUEST: &[KnownChange] = &[
     KnownChange {
         set: &[("cpu-flag.kvm-hint-dedicated", "on")],
         moves: |target, _| has_kernel(target) && target.machine.is_kvm() && waits(target),
-        not_for: |target, baseline| {
-            let is_shared =
-                (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself");
-            needs_hardware(target, baseline).or(is_shared)
-        },
+        not_for: |target, baseline| needs_hardware(target, baseline).or(is_shared(target)),
         trap: "Locks spin in the guest: for vCPUs that are pinned to dedicated CPUs.",
         source: "Linux kernel documentation, KVM CPUID bits: KVM_HINTS_REALTIME; no figure",
     },
@@ -152,12 +157,8 @@ pub(super) const GUEST: &[KnownChange] = &[
         set: &[("qemu-args", "-overcommit cpu-pm=on")],
         moves: |target, _| has_kernel(target) && target.machine.is_kvm() && waits(target),
         not_for: |target, baseline| {
-            let is_shared =
-                (!target.has_spare_cpu()).then_some("each vCPU needs a host CPU for itself");
-            let is_used = baseline
-                .contains_key("qemu-args")
-                .then_some("qemu-args is in use");
-            needs_hardware(target, baseline).or(is_shared).or(is_used)
+            let of_host = needs_hardware(target, baseline).or(is_shared(target));
+            of_host.or(has_arguments(baseline))
         },
         trap: "A vCPU that is idle keeps its host CPU, and the host shows it as busy.",
         source: "Linux commit a6c3f4a2524f; no figure",
@@ -257,11 +258,7 @@ pub(super) const GUEST: &[KnownChange] = &[
             ),
         ],
         moves: |target, _| has_kernel(target) && prints(target.command),
-        not_for: |_, baseline| {
-            baseline
-                .contains_key("qemu-args")
-                .then_some("qemu-args is in use")
-        },
+        not_for: |_, baseline| has_arguments(baseline),
         trap: "Messages before the driver of virtio is loaded are lost; early panics need the serial port.",
         source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): a VM exit for each byte",
     },
@@ -269,10 +266,7 @@ pub(super) const GUEST: &[KnownChange] = &[
 
 /// Why the guest's memory is not changed.
 fn of_virtiofs(baseline: &Settings) -> Option<&'static str> {
-    let is_virtiofs = baseline
-        .get("share")
-        .is_some_and(|share| share == "virtiofs");
-    is_virtiofs.then_some("virtiofs has a memory of its own for the guest")
+    is(baseline, "share", "virtiofs").then_some("virtiofs has a memory of its own for the guest")
 }
 
 /// Returns true if a command prints to the console.

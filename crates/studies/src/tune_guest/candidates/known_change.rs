@@ -115,9 +115,14 @@ pub(super) fn needs_program(program: &str, why: &'static str) -> Option<&'static
     find_program(program).is_none().then_some(why)
 }
 
+/// Returns true if a setting has this value.
+pub(super) fn is(settings: &Settings, key: &str, value: &str) -> bool {
+    settings.get(key).is_some_and(|own| own == value)
+}
+
 /// Returns true if the workload uses the measured disk.
 pub(crate) fn uses_disk(workload: WorkloadName) -> bool {
-    matches!(workload, WorkloadName::Disk | WorkloadName::Exec)
+    workload.needs_disk() || workload == WorkloadName::Exec
 }
 
 #[cfg(test)]

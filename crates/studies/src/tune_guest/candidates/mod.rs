@@ -7,7 +7,7 @@ mod known_change;
 
 pub(crate) use known_change::{Settings, TuneTarget, uses_disk};
 
-use known_change::{KnownChange, cost_of};
+use known_change::{KnownChange, cost_of, is};
 use std::collections::BTreeMap;
 use vmtax_host::QemuVersion;
 use vmtax_model::{
@@ -158,10 +158,7 @@ fn named_with_needs(
             trap = format!("{trap} {}", Setting::of("bus").restored.trap);
         }
         // QEMU refuses an iothread without: the two are one change.
-        if baseline
-            .get("ioeventfd")
-            .is_some_and(|value| value == "off")
-        {
+        if is(baseline, "ioeventfd", "off") {
             set.insert("ioeventfd".to_owned(), "on".to_owned());
             name = format!("ioeventfd=on,{name}");
         }
@@ -177,7 +174,7 @@ fn too_costly(one: GuestCandidate) -> NotTried {
 }
 
 /// A change that is not tried, with the reason.
-pub(super) fn untried(action: String, why: impl Into<String>) -> NotTried {
+pub(crate) fn untried(action: String, why: impl Into<String>) -> NotTried {
     NotTried {
         action,
         line: String::new(),

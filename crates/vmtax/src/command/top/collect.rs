@@ -6,13 +6,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use vmtax_configuration::configuration_of;
 use vmtax_findings::{GuestExits, REPORT_SCHEMA, TopSample, VmRates};
+use vmtax_live::{Fleet, Level};
 use vmtax_model::samples::ExitCounts;
 use vmtax_model::{Accelerator, VmCounters, VmFacts};
-use vmtax_observe::ExitTracer;
 use vmtax_observe::counters::own_cpu;
+use vmtax_observe::{ExitTracer, kvm_features};
 use vmtax_profile::exits::{Devices, summary};
-use vmtax_vm::{Fleet, Level, Vm};
+use vmtax_vmm::Vm;
 
 /// Collector of counters, which gives the rates of each interval.
 pub(super) struct Collector {
@@ -159,6 +161,8 @@ pub(super) fn traced(
         seconds: span.as_secs_f64(),
         traced: Some(counted),
         apic,
+        kvm: kvm_features(),
+        configuration: configuration_of(vm.pid()),
         ..ExitCounts::default()
     };
     Ok(summary(&counts, &devices))

@@ -20,9 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 use vmtax_findings::{GuestExits, TopSample};
-use vmtax_report::top_columns;
+use vmtax_live::{Fleet, Level};
+use vmtax_model::Counter;
 use vmtax_screen::{Request, Screen};
-use vmtax_vm::{Fleet, Interrupt, Level};
+use vmtax_vm::Interrupt;
 
 pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
     if let Some(name) = &args.explain {
@@ -55,8 +56,8 @@ fn explain(name: &str) -> Result<ExitCode, Fault> {
     let is_named = |known: &str| {
         known.eq_ignore_ascii_case(name) || known.trim_matches('%').eq_ignore_ascii_case(name)
     };
-    let Some(column) = top_columns().find(|column| is_named(column.column)) else {
-        let known: Vec<&str> = top_columns().map(|column| column.column).collect();
+    let Some(column) = Counter::columns().find(|column| is_named(column.column)) else {
+        let known: Vec<&str> = Counter::columns().map(|column| column.column).collect();
         return Err(Fault::Usage(format!(
             "there is no column \"{name}\": choose from {}",
             known.join(", ")

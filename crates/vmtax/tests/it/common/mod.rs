@@ -164,7 +164,7 @@ impl Place {
     /// The QEMU of a guest that runs here, if one does.
     pub fn vm(&self) -> Option<u32> {
         let is_vm =
-            |process: &process::Process| vmtax_vm::running().contains(&(process.pid as i32));
+            |process: &process::Process| vmtax_vmm::running().contains(&(process.pid as i32));
         self.processes()
             .into_iter()
             .find(is_vm)

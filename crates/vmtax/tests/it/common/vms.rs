@@ -92,7 +92,7 @@ impl Busy {
             qemu: Ends::start("qemu-system-x86_64", &words),
         };
         until("it runs", || {
-            vmtax_vm::running().contains(&busy.pid()).then_some(())
+            vmtax_vmm::running().contains(&busy.pid()).then_some(())
         });
         busy
     }

@@ -1,7 +1,6 @@
 //! QEMU's command line.
 
-use super::arguments::{NET_DEVICE, escaped};
-use super::device_arguments::{Disk, dummy_devices};
+use super::device_arguments::{Disk, NET_DEVICE, dummy_devices};
 use crate::micro_guest::qemu as micro;
 use crate::network::{NetworkEnd, NetworkLink};
 use crate::process::child::FIRST_DESCRIPTOR;
@@ -10,6 +9,7 @@ use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, NetBackend, QemuFacts};
+use vmtax_vmm::qemu::arguments::escaped;
 use vmtax_wire::{
     DISK_PARAMETER, DISK_SERIAL, FILES_SERIAL, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, PORT,
 };

@@ -1,15 +1,18 @@
 //! Arguments of QEMU for devices: those that attach a disk, from a variant's settings, and dummy devices, to measure costs
 //! that grow with the number of devices.
 
-use super::arguments::{escaped, size};
-use super::conversation::items;
-use super::introspect::devices;
-use super::monitor::Monitor;
 use crate::{MachineError, Setup};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{ScsiDevice, Setting, SettingPart};
+use vmtax_vmm::qemu::arguments::{escaped, size};
+use vmtax_vmm::qemu::conversation::items;
+use vmtax_vmm::qemu::introspect::devices;
+use vmtax_vmm::qemu::monitor::Monitor;
+
+/// The network card that is measured, as the monitor names it.
+pub const NET_DEVICE: &str = "net-device";
 
 /// A disk of the measured guest: raw behind virtio-blk, where the settings do not say otherwise.
 pub(crate) struct Disk<'a> {
@@ -379,6 +382,11 @@ fn placed(buses: &Value) -> usize {
         name.starts_with(DUMMY_PREFIX) && regions.peek().is_some() && regions.all(is_placed)
     };
     devices(buses).into_iter().filter(is_dummy).count()
+}
+
+/// Words of a command line.
+pub(crate) fn owned<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).into()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use super::command_line::{self, SHARED_BYTES};
 use super::device_arguments::check_dummy_devices;
-use super::monitor::{Monitor, QMP_TIMEOUT};
 use crate::MachineError;
 use crate::micro_guest::layout::RAM_BYTES;
 use crate::network::{NetworkEnd, NetworkLink};
@@ -23,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_clock::Shared;
 use vmtax_host::QemuVersion;
-use vmtax_model::{QemuFacts, ShareMethod, shell_line};
+use vmtax_model::{QemuFacts, ShareMethod, shell_line, words_without_secrets};
+use vmtax_vmm::qemu::monitor::{Monitor, QMP_TIMEOUT};
 
 /// The first QEMU with `-netdev stream`.
 const FIRST_WITH_STREAMS: QemuVersion = version(7, 2);
@@ -178,7 +178,7 @@ fn complete(setup: &Setup<'_>, command: &mut Vec<String>) -> Result<(), MachineE
     }
     command.extend(setup.guest.qemu_args.iter().cloned());
     let saved = setup.log.join("qemu.command");
-    std::fs::write(&saved, shell_line(command) + "\n")
+    std::fs::write(&saved, shell_line(&words_without_secrets(command)) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))
 }
 

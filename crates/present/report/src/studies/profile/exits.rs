@@ -45,13 +45,17 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
 }
 
 fn by_vcpu(exits: &GuestExits) -> Table {
-    let heads = ["tid", "exits", "per s", "halted", "spinning", "other"];
+    let heads = [
+        "tid", "exits", "per s", "in guest", "halted", "spinning", "other",
+    ];
     let cells = |vcpu: &&VcpuExits| {
         let other = vcpu.total_ns - vcpu.halted_ns - vcpu.spinning_ns;
         let [halted, spinning, other] =
             [vcpu.halted_ns, vcpu.spinning_ns, other.max(0.0)].map(nanoseconds);
+        let in_guest = vcpu.in_guest_ns.map_or(NONE.to_owned(), nanoseconds);
         let (count, per_s) = (count(vcpu.count), per_s(vcpu.per_s));
-        [vcpu.tid.to_string(), count, per_s, halted, spinning, other]
+        let tid = vcpu.tid.to_string();
+        [tid, count, per_s, in_guest, halted, spinning, other]
     };
     Table::of("VM exits by vCPU", &exits.vcpus)
         .column(words("vCPU"), |vcpu| vcpu.vcpu.to_string())

@@ -533,6 +533,8 @@ mod tests {
                 lost: 0,
                 advice: Vec::new(),
                 counters: counters.map(|(name, ns)| (name.to_owned(), ns)).into(),
+                page_faults: None,
+                timers: Vec::new(),
             };
             let found = ProfileFindings {
                 states: Some(states),

@@ -140,6 +140,7 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
         workload: WorkloadSpec::new(workload).with("time", 1),
         measures,
         exits: Vec::new(),
+        output: None,
         operations: operations(workload)
             .into_iter()
             .map(|(name, ns)| {

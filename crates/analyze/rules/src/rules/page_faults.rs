@@ -1,0 +1,158 @@
+//! Exits by the guest's page tables and page faults: shadow paging, huge pages that KVM splits, memory that NUMA balancing unmaps.
+
+use super::apic::is_on;
+use super::reported::of_reasons;
+use super::settings_to_check::value;
+use crate::evidence::{MIN_EXITS, MIN_SHARE};
+use crate::rule::{about_exits, about_vm, instruction};
+use crate::{Evidence, Exits, Finding, Rule};
+use vmtax_findings::VmRates;
+use vmtax_model::number::{count as grouped, nanoseconds, percent, significant};
+use vmtax_model::{Accelerator, Counter, ExitReportRow, Remedy, Setting};
+
+const MAJOR_FAULTS: &Counter = Counter::named("major_faults");
+/// Reasons of exits that shadow page tables cause.
+const OF_SHADOW: [&str; 6] = [
+    "CR_ACCESS",
+    "INVLPG",
+    "EXCEPTION_NMI",
+    "invlpg",
+    "write_cr3",
+    "PF excp",
+];
+/// Page faults in memory that NUMA balancing unmapped, of the host, a second, below which its work is no cost.
+const MIN_HINT_FAULTS: f64 = 100.0;
+/// More faults from disk explain page faults in another way.
+const MAX_MAJOR_FAULTS: f64 = 10.0;
+/// KVM's counter of huge pages that it split because a guest executed code in them.
+const SPLITS: &str = "nx_lpage_splits";
+
+const EPT: Remedy<&str> =
+    Setting::named("host.ept").remedy("Y", "Let the CPU translate the guest's addresses: EPT");
+const NPT: Remedy<&str> =
+    Setting::named("host.npt").remedy("Y", "Let the CPU translate the guest's addresses: NPT");
+
+pub(super) const SHADOW_PAGING: Rule = Rule {
+    id: "shadow-paging",
+    finds: "exits by page faults and by loads of CR3 or INVLPG: KVM has no nested page tables (EPT, NPT)",
+    remedies: &[
+        instruction(
+            "See whether they are on (Y); in a nested host ask the provider for them",
+            "grep . /sys/module/kvm_*/parameters/{ept,npt} 2>/dev/null",
+        ),
+        Remedy {
+            action: "Else switch them on: EPT",
+            ..EPT
+        },
+        Remedy {
+            action: "Else switch them on: NPT",
+            ..NPT
+        },
+    ],
+    source: "Linux kernel documentation, The x86 kvm shadow mmu",
+    evaluate: |evidence| {
+        // With nested page tables no INVLPG of a guest ends in KVM.
+        let is_sign = |row: &ExitReportRow| row.reason.eq_ignore_ascii_case("invlpg");
+        let reported = evidence
+            .exit_report
+            .map(|report| report.rows.iter().any(is_sign));
+        let counted = evidence.exits.map(|exits| {
+            let mut reasons = exits.reasons.iter();
+            reasons.any(|row| row.reason.eq_ignore_ascii_case("invlpg"))
+                && exits.kvm.nested_paging != Some(true)
+        });
+        if reported != Some(true) && counted != Some(true) {
+            return Vec::new();
+        }
+        of_reasons(evidence, &OF_SHADOW, "KVM shadows the guest's page tables")
+    },
+};
+
+pub(super) const SETTING_NESTED_PAGING: Rule = Rule {
+    id: "setting-nested-paging",
+    finds: "a KVM that shadows the page tables of a running VM, though the CPU could translate the guest's addresses (EPT, NPT)",
+    remedies: &[EPT, NPT],
+    source: "Linux kernel documentation, The x86 kvm shadow mmu",
+    evaluate: |evidence| {
+        let parameter = value(evidence, "host.ept").or(value(evidence, "host.npt"));
+        let is_off = parameter.and_then(is_on) == Some(false);
+        about_vm(evidence, |vm| {
+            let is_kvm = vm.accelerator == Some(Accelerator::Kvm);
+            (is_off && is_kvm).then(|| {
+                Finding::new("KVM shadows the guest's page tables (EPT, NPT are off): the guest's changes of its address spaces take VM exits.".to_owned())
+            })
+        })
+    },
+};
+
+pub(super) const SPLIT_HUGE_PAGES: Rule = Rule {
+    id: "split-huge-pages",
+    finds: "huge pages that KVM splits because the guest executes code in them (nx_huge_pages), for a hundredth of the vCPUs' time and more",
+    remedies: &[Setting::named("host.nx-huge-pages").remedy(
+        "N",
+        "Only where all guests are trusted, keep huge pages whole: a guest can halt a vulnerable CPU then",
+    )],
+    source: "Linux kernel documentation, iTLB multihit",
+    evaluate: |evidence| {
+        about_exits(evidence, |exits| {
+            let splits = exits.counter(SPLITS) as u64;
+            let fault_ns = mean_fault_ns(exits)?;
+            let gain = exits.part(splits as f64 * fault_ns);
+            let text = format!(
+                "KVM splits {} huge pages in {:.1} s because the guest executes code in them (nx_huge_pages), each by a page fault of {}: {} of the vCPUs' time.",
+                grouped(splits),
+                exits.seconds,
+                nanoseconds(fault_ns),
+                percent(gain)
+            );
+            let is_costly = exits.many(splits) && gain >= 0.01;
+            is_costly.then(|| Finding::with_gain(text, gain))
+        })
+    },
+};
+
+/// Mean time of a page fault, ns; `None` where none was timed.
+fn mean_fault_ns(exits: &Exits<'_>) -> Option<f64> {
+    exits.page_faults?.mean_ns
+}
+
+pub(super) const NUMA_FAULTS: Rule = Rule {
+    id: "vm-numa-faults",
+    finds: "page faults of a VM that take a twentieth of its vCPUs' time and more, while the host's NUMA balancing unmaps memory and finds it used",
+    remedies: &[
+        Setting::named("host.numa-balancing").remedy("0", "Switch NUMA balancing off"),
+        instruction(
+            "And start the VM in one node, where it fits into it",
+            "numactl --cpunodebind=NODE --membind=NODE qemu-system-x86_64 # libvirt: virsh numatune VM --nodeset NODE --config",
+        ),
+    ],
+    source: "Linux kernel documentation, Documentation for /proc/sys/kernel: numa_balancing",
+    evaluate: |evidence| about_vm(evidence, |vm| numa_faults(evidence, vm)),
+};
+
+fn numa_faults(evidence: &Evidence<'_>, vm: &VmRates) -> Option<Finding> {
+    let numa = evidence.activity?.numa?;
+    let exits = evidence.profile?.exits.as_ref()?;
+    let faults = exits.page_faults.as_ref()?;
+    let share = exits.part_of_time(faults.total_ns).min(1.0);
+    // Each fault in memory that was unmapped is one of the host's.
+    let gain = share * (numa.hint_faults_per_s / faults.per_s.max(f64::MIN_POSITIVE)).min(1.0);
+    let is_off = value(evidence, "host.numa-balancing") == Some("0");
+    let text = format!(
+        "NUMA balancing unmaps memory: {} hint faults and {} moved pages a second on the host. Page faults take {} of the vCPUs' time in {:.1} s, {} each; at most {} of it is by that.",
+        significant(numa.hint_faults_per_s),
+        significant(numa.migrated_per_s),
+        percent(share),
+        exits.seconds,
+        nanoseconds(faults.mean_ns?),
+        percent(gain)
+    );
+    let is_cause = numa.hint_faults_per_s >= MIN_HINT_FAULTS
+        && vm.counters.get(MAJOR_FAULTS).unwrap_or(0.0) < MAX_MAJOR_FAULTS
+        && faults.count >= MIN_EXITS;
+    (is_cause && gain >= MIN_SHARE && !is_off).then(|| Finding::of_vm(vm, text, gain))
+}
+
+#[cfg(test)]
+#[path = "page_faults_tests.rs"]
+mod tests;

@@ -1,0 +1,52 @@
+//! Secrets in texts: keys, passwords, tokens, userinfo of addresses. They are removed where a text enters (a VM's command line,
+//! XML, logs, answers of monitors, what people paste, vmtax's own arguments), so that no recording, report or message has them.
+//!
+//! A secret is found by its place: behind a name (`password=`, `X-Auth-Token:`, `--token`), in the authority or the query of an
+//! address, within an element of XML; some by their form alone. A name that only refers to one (`password-secret=ID`), a switch
+//! (`password=on`) and a variable (`$TOKEN`) stay. A text keeps its structure: JSON, XML and lists of options stay readable.
+
+mod addresses;
+mod assignments;
+mod forms;
+mod found;
+mod markup;
+mod names;
+mod options;
+
+pub use found::SECRET_REMOVED;
+
+use found::Found;
+use std::borrow::Cow;
+
+/// Returns a text with [`SECRET_REMOVED`] in the place of each secret: a line or a file of any kind.
+pub fn without_secrets(text: &str) -> Cow<'_, str> {
+    let mut found = Found::new(text, false);
+    find(&mut found);
+    found.removed()
+}
+
+/// Returns the words of a command line, as a program gets them, with [`SECRET_REMOVED`] in the place of each secret.
+pub fn words_without_secrets(words: &[String]) -> Vec<String> {
+    let values = options::values_of_words(words);
+    let words = words.iter().zip(values);
+    words
+        .map(|(word, value)| {
+            let mut found = Found::new(word, true);
+            find(&mut found);
+            found.ranges.extend(value);
+            found.removed().into_owned()
+        })
+        .collect()
+}
+
+/// Finds the secrets of a text.
+fn find(found: &mut Found<'_>) {
+    found.find_assignments();
+    found.find_addresses();
+    found.find_options();
+    found.find_markup();
+    found.find_forms();
+}
+
+#[cfg(test)]
+mod tests;

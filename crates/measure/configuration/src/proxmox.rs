@@ -1,0 +1,271 @@
+//! The configuration in a VM's file of Proxmox, as `qm config` prints it. Format: its manual page qm.conf(5).
+
+use super::command_line::debugging;
+use super::is_windows_name;
+use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, VmConfiguration};
+use vmtax_vmm::qemu::arguments::{Arguments, Properties, is_on};
+
+/// Keys of disks, without their numbers.
+const DISKS: [(&str, &str); 4] = [
+    ("virtio", "virtio-blk"),
+    ("scsi", "virtio-scsi"),
+    ("sata", "sata"),
+    ("ide", "ide"),
+];
+/// Keys of which every VM's file has some.
+const USUAL: [&str; 8] = [
+    "cores", "memory", "ostype", "scsihw", "sockets", "boot", "bios", "net0",
+];
+/// Models of a network card: the key has the MAC address.
+const CARDS: [&str; 14] = [
+    "virtio",
+    "e1000",
+    "e1000-82540em",
+    "e1000-82544gc",
+    "e1000-82545em",
+    "e1000e",
+    "rtl8139",
+    "vmxnet3",
+    "ne2k_isa",
+    "ne2k_pci",
+    "pcnet",
+    "i82551",
+    "i82557b",
+    "i82559er",
+];
+
+/// The lines `KEY: VALUE` of the VM itself: its snapshots come behind it.
+fn entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = text.lines().take_while(|line| !line.starts_with('['));
+    lines
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(": "))
+        .map(|(key, value)| (key.trim(), value.trim()))
+}
+
+/// Returns true for a text with at least two of the keys that every VM has.
+pub(super) fn is_config(text: &str) -> bool {
+    entries(text).filter(|(key, _)| USUAL.contains(key)).count() >= 2
+}
+
+/// The value of a key.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    entries(text)
+        .find(|(name, _)| *name == key)
+        .map(|(_, value)| value)
+}
+
+pub(super) fn read(text: &str) -> VmConfiguration {
+    let get = |key: &str| value(text, key);
+    let number = |key: &str, default: u32| {
+        get(key)
+            .and_then(|value| value.parse().ok())
+            .unwrap_or(default)
+    };
+    let name = get("name").unwrap_or("without a name");
+    let sockets = number("sockets", 1);
+    let cores = number("cores", 1).saturating_mul(sockets);
+    let memory = Properties::parse(get("memory").unwrap_or("512"));
+    let memory = memory
+        .first("current")
+        .and_then(|mib| mib.parse::<u64>().ok());
+    let ostype = get("ostype").unwrap_or("other");
+    let is_windows = ostype.starts_with('w');
+    let mut found = VmConfiguration {
+        source: format!("Proxmox VM {name}"),
+        manager: Some(Manager::Proxmox),
+        is_kvm: Some(get("kvm") != Some("0")),
+        machine_type: Some(get("machine").unwrap_or("pc").to_owned()),
+        // Proxmox switches them on by the type of the guest.
+        has_all_enlightenments: is_windows,
+        windows: match () {
+            () if is_windows => Some(format!("its ostype is {ostype}")),
+            () if is_windows_name(name) => {
+                Some(format!("its name is {name}, though its ostype is {ostype}"))
+            }
+            () => None,
+        },
+        cpus: number("vcpus", cores).max(1),
+        sockets: Some(sockets),
+        memory: memory.unwrap_or(512).saturating_mul(1 << 20),
+        has_huge_pages: get("hugepages").is_some(),
+        has_usb_tablet: has_tablet(get("tablet"), get("vga")),
+        cpu_limit: get("cpulimit")
+            .and_then(|limit| limit.parse::<f64>().ok())
+            .filter(|limit| *limit > 0.0)
+            .map(|limit| (limit * 1000.0) as u64),
+        ..VmConfiguration::default()
+    };
+    read_cpu(get("cpu").unwrap_or_default(), &mut found);
+    found.debugging = get("args").map_or(Vec::new(), debugging_by);
+    read_devices(text, &mut found);
+    found
+}
+
+/// Proxmox has a tablet where it is not told, but beside a serial console or SPICE.
+fn has_tablet(given: Option<&str>, vga: Option<&str>) -> bool {
+    let is_without = |vga: &str| vga.starts_with("serial") || vga.starts_with("qxl");
+    given.map_or_else(|| !vga.is_some_and(is_without), |given| given != "0")
+}
+
+/// Options of QEMU's that make it log or count each of the guest's instructions.
+fn debugging_by(arguments: &str) -> Vec<String> {
+    // The program comes first.
+    let words = std::iter::once("kvm").chain(arguments.split_whitespace());
+    debugging(&Arguments::from_iter(words.map(str::to_owned)))
+}
+
+/// Reads the CPU's model and flags.
+fn read_cpu(text: &str, found: &mut VmConfiguration) {
+    let cpu = Properties::parse(text);
+    // Proxmox's own default.
+    found.cpu_model = Some(cpu.first("cputype").unwrap_or("kvm64").to_owned());
+    if cpu.get("hidden").and_then(is_on) == Some(true) || cpu.get("hidden") == Some("1") {
+        found.cpu_features.insert("kvm".to_owned(), false);
+    }
+    for flag in cpu.get("flags").unwrap_or_default().split(';') {
+        if let Some((sign @ ("+" | "-"), name)) = flag.split_at_checked(1) {
+            found.cpu_features.insert(name.to_owned(), sign == "+");
+        }
+    }
+}
+
+/// Reads disks and network cards, whose keys have numbers.
+fn read_devices(text: &str, found: &mut VmConfiguration) {
+    let controller = value(text, "scsihw").unwrap_or("lsi");
+    for (key, value) in entries(text) {
+        let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
+        if kind.len() == key.len() {
+            continue;
+        }
+        if let Some((_, bus)) = DISKS.iter().find(|(known, _)| *known == kind) {
+            found.disks.extend(disk(key, bus, value, controller));
+        } else if kind == "net" {
+            found.nics.push(nic(key, value));
+        }
+    }
+}
+
+/// A disk; `None` for a CD-ROM and for Proxmox's own of cloud-init.
+fn disk(key: &str, bus: &str, value: &str, controller: &str) -> Option<ConfiguredDisk> {
+    let disk = Properties::parse(value);
+    let volume = disk.first("file")?;
+    if disk.get("media") == Some("cdrom") || volume == "none" || volume.contains("cloudinit") {
+        return None;
+    }
+    let is_scsi = bus == "virtio-scsi";
+    let given = disk.get("format").map(str::to_owned);
+    let by_name = volume.rsplit_once('.').map(|(_, end)| end.to_owned());
+    let limits = disk.all().filter_map(|(key, value)| {
+        let (unit, rest) = match key.strip_prefix("iops") {
+            Some(rest) => ("iops", rest),
+            None => ("bps", key.strip_prefix("mbps")?),
+        };
+        let kind = match rest {
+            "" => "total",
+            "_rd" => "read",
+            "_wr" => "write",
+            _ => return None,
+        };
+        let value = if unit == "bps" {
+            format!("{value} MiB")
+        } else {
+            value.to_owned()
+        };
+        Some((format!("{unit}-{kind}"), value))
+    });
+    Some(ConfiguredDisk {
+        name: key.to_owned(),
+        bus: if is_scsi && !controller.starts_with("virtio-scsi") {
+            controller
+        } else {
+            bus
+        }
+        .to_owned(),
+        network_storage: None,
+        format: given.or(by_name.filter(|end| ["raw", "qcow2", "vmdk"].contains(&end.as_str()))),
+        cache: disk.get("cache").unwrap_or("none").to_owned(),
+        aio: disk.get("aio").map(str::to_owned),
+        // Proxmox gives each disk a controller of its own only there.
+        has_iothread: disk.get("iothread") == Some("1")
+            && (!is_scsi || controller == "virtio-scsi-single"),
+        limits: limits.collect(),
+        is_copied_on_read: false,
+    })
+}
+
+fn nic(key: &str, value: &str) -> ConfiguredNic {
+    let nic = Properties::parse(value);
+    let by_address = nic
+        .all()
+        .find(|(key, _)| CARDS.contains(key))
+        .map(|(key, _)| key);
+    ConfiguredNic {
+        name: key.to_owned(),
+        model: by_address
+            .or(nic.first("model"))
+            .unwrap_or_default()
+            .to_owned(),
+        backend: if nic.get("bridge").is_some() {
+            "tap"
+        } else {
+            "user"
+        }
+        .to_owned(),
+        // Proxmox starts taps with vhost-net.
+        has_vhost: nic.get("bridge").map(|_| true),
+        limit: nic.get("rate").map(|rate| format!("{rate} MB/s")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_proxmox_is_read() {
+        let text = "# a note\nname: win-srv\ncores: 4\nsockets: 2\nmemory: 8192\nostype: win11\ncpu: x86-64-v2-AES,flags=+aes;-pcid\n\
+                    scsi0: local-lvm:vm-1-disk-0,cache=writethrough,iops_rd=300,mbps=20,iothread=1,size=32G\nide2: none,media=cdrom\n\
+                    net0: e1000=BC:24:11:00:00:01,bridge=vmbr0,rate=10\ncpulimit: 1.5\nargs: -icount 1\n[snap]\nscsi9: a:b";
+        assert!(is_config(text));
+        let found = read(text);
+        assert_eq!(
+            (found.cpus, found.memory, found.cpu_limit),
+            (8, 8 << 30, Some(1500))
+        );
+        assert_eq!(found.cpu_model.as_deref(), Some("x86-64-v2-AES"));
+        assert!(
+            found.has_all_enlightenments && found.has_usb_tablet && !found.cpu_features["pcid"]
+        );
+        let disk = &found.disks[0];
+        assert_eq!(
+            (found.disks.len(), disk.bus.as_str(), disk.cache.as_str()),
+            (1, "lsi", "writethrough")
+        );
+        let limits: Vec<_> = disk
+            .limits
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        assert_eq!(
+            (limits, disk.has_iothread),
+            (
+                vec!["bps-total=20 MiB".to_owned(), "iops-read=300".to_owned()],
+                false
+            )
+        );
+        let nic = &found.nics[0];
+        assert_eq!(
+            (
+                nic.model.as_str(),
+                nic.backend.as_str(),
+                nic.limit.as_deref()
+            ),
+            ("e1000", "tap", Some("10 MB/s"))
+        );
+        assert_eq!(found.debugging, ["-icount"]);
+        assert!(!is_config("key: value\ncores: 2"));
+        let cloud = read("cores: 1\nmemory: 512\nvga: serial0");
+        assert!(!cloud.has_usb_tablet);
+    }
+}

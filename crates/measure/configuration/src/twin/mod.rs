@@ -1,0 +1,196 @@
+//! The twin of somebody's VM: what a guest of the lab takes over from a running VM, from libvirt's XML or from a QEMU command
+//! line. The original is only read: its process's arguments, the header of its image, its domain as libvirt prints it.
+
+pub(crate) mod command_line;
+mod domain;
+mod domain_edit;
+pub(crate) mod domain_xml;
+pub(crate) mod drives;
+mod image;
+mod source;
+mod text;
+
+pub use domain_edit::{DomainEdit, edit_domain};
+pub use source::{read_twin, twin};
+pub use text::read_text;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use vmtax_vmm::FindError;
+
+/// The line about a backing image, which a twin lacks.
+const BACKING: &str = "backing image: the scratch image has none";
+/// The line about a VM's firmware and kernel, which a twin lacks.
+const FIRMWARE: &str = "firmware and kernel: vmtax boots a kernel of its own";
+/// The line about threads of a VM's cores, which a twin lacks.
+const TOPOLOGY: &str = "vCPU topology: each vCPU is a core of its own";
+
+/// Configuration that a test guest, booted by vmtax, takes over from a user's VM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Twin {
+    /// Where it is from: `libvirt domain web01 (PID 4711)`.
+    pub source: String,
+    /// The QEMU, where it is on this host.
+    pub qemu: Option<PathBuf>,
+    /// True if KVM runs the VM; `None` where nothing says so.
+    pub is_kvm: Option<bool>,
+    /// As for QEMU's `-machine`; `None` for QEMU's default.
+    pub machine_type: Option<String>,
+    /// As for QEMU's `-cpu`; `None` for QEMU's default.
+    pub cpu_model: Option<String>,
+    /// Memory of the guest, MiB.
+    pub memory_mib: u64,
+    /// Number of vCPUs.
+    pub cpus: u32,
+    /// The disk that is tuned.
+    pub disk: TwinDisk,
+    /// Settings of the VM that the test guest does not have, a line each.
+    pub not_twinned: Vec<String>,
+    /// The domain's name, where it is one.
+    pub domain_name: Option<String>,
+    /// The domain as libvirt has it stored, where it is one.
+    pub domain_xml: Option<String>,
+}
+
+/// A disk of the original.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TwinDisk {
+    /// Name of the disk in the original: libvirt's target (`vda`), the ID of the device or drive.
+    pub name: String,
+    /// The image, as it is found from here.
+    pub file: Option<PathBuf>,
+    /// The guest's disk, bytes; `None` where the image cannot be read.
+    pub size: Option<u64>,
+    /// True where nothing but the image itself tells its format.
+    pub is_format_probed: bool,
+    /// Settings of the disk, as in a plan's variant.
+    pub set: BTreeMap<String, String>,
+}
+
+/// The disk of that name, else the first.
+fn choose<'a, D>(
+    all: &'a [D],
+    name: Option<&str>,
+    name_of: impl Fn(&D) -> String,
+) -> Result<&'a D, TwinError> {
+    match name {
+        None => all.first().ok_or(TwinError::NoDisk),
+        Some(name) => all
+            .iter()
+            .find(|disk| name_of(disk) == name)
+            .ok_or_else(|| TwinError::UnknownDisk {
+                name: name.to_owned(),
+                known: all.iter().map(name_of).collect::<Vec<_>>().join(", "),
+            }),
+    }
+}
+
+impl Twin {
+    /// Takes over the format of the disk's image; raw is vmtax's own.
+    fn set_format(&mut self, format: &str) {
+        match format {
+            "raw" => {}
+            "qcow2" => self.disk.set("format", "qcow2"),
+            other => self.lacks(format!("image format {other}: raw in its place")),
+        }
+    }
+
+    /// Names the disks among these that are not tuned.
+    fn lacks_other_disks(&mut self, names: impl Iterator<Item = String>) {
+        for name in names
+            .filter(|name| *name != self.disk.name)
+            .collect::<Vec<_>>()
+        {
+            self.lacks(format!(
+                "disk {name}: one disk is tuned; --disk names another"
+            ));
+        }
+    }
+
+    /// One more thing that the twin has not.
+    fn lacks(&mut self, line: impl Into<String>) {
+        let line = line.into();
+        if !self.not_twinned.contains(&line) {
+            self.not_twinned.push(line);
+        }
+    }
+}
+
+impl TwinDisk {
+    /// Sets a setting.
+    fn set(&mut self, key: &str, value: impl Into<String>) {
+        self.set.insert(key.to_owned(), value.into());
+    }
+}
+
+/// Why there is no twin of a VM.
+#[derive(Debug, thiserror::Error)]
+pub enum TwinError {
+    /// It is a name, and no VM has it.
+    #[error(
+        "'{name}': {found}; libvirt has no such domain either ({libvirt}), and there is no such file: give a VM, a domain's XML or a QEMU command line in quotes"
+    )]
+    NoVm {
+        /// Name that was given.
+        name: String,
+        /// Why no running VM was found.
+        found: FindError,
+        /// Text that virsh printed.
+        libvirt: String,
+    },
+    /// The name stands for several VMs, or a socket is of none.
+    #[error(transparent)]
+    Find(FindError),
+    /// The file cannot be read.
+    #[error("reading {file}: {source}")]
+    File {
+        /// Path of the file.
+        file: PathBuf,
+        /// Error of the kernel.
+        source: std::io::Error,
+    },
+    /// It is no domain.
+    #[error("this is no domain of libvirt: {0}. `virsh dumpxml DOMAIN` prints one")]
+    Xml(String),
+    /// A quote has no end.
+    #[error("the QEMU command line has a quote without its end: quote it as for a shell")]
+    Quote,
+    /// A variable of a shell is not filled in.
+    #[error(
+        "the QEMU command line has {0}, a variable without its value: put the value in its place"
+    )]
+    Variable(String),
+    /// The VM's architecture is not x86.
+    #[error("the VM is of {0}: vmtax boots guests of x86-64 alone")]
+    Architecture(String),
+    /// No disk can be tuned.
+    #[error(
+        "the VM has no disk that vmtax can tune: give one with a virtio-blk, SCSI, SATA, IDE or NVMe disk on a file or block device"
+    )]
+    NoDisk,
+    /// None of its disks can be tuned.
+    #[error(
+        "the VM has no disk that vmtax can tune ({0}): give one with a virtio-blk, SCSI, SATA, IDE or NVMe disk on a file or block device"
+    )]
+    NoUsableDisk(String),
+    /// It has no disk of that name.
+    #[error("the VM has no disk {name}; its disks: {known}")]
+    UnknownDisk {
+        /// As it was given.
+        name: String,
+        /// The disks there are.
+        known: String,
+    },
+}
+
+impl TwinError {
+    /// Adds the reasons why the disks that there are cannot be tuned.
+    fn because(self, left_out: &[String]) -> TwinError {
+        match self {
+            TwinError::NoDisk if !left_out.is_empty() => {
+                TwinError::NoUsableDisk(left_out.join("; "))
+            }
+            other => other,
+        }
+    }
+}

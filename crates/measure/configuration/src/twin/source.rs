@@ -1,0 +1,284 @@
+//! Sources of a test guest that people give: a VM's name, a file, a command line.
+
+use super::command_line::{Line, last_start, words};
+use super::text::read_text;
+use super::{Twin, TwinError, command_line, domain, edit_domain, image};
+use std::path::{Path, PathBuf};
+use vmtax_model::{Manager, VmSettings, without_secrets};
+use vmtax_vmm::qemu::arguments::{Arguments, path_of};
+use vmtax_vmm::qemu::libvirt::{domain_xml as stored, domain_xml_of};
+use vmtax_vmm::{FindError, Monitor, Vm};
+
+/// The twin of what `like` is: a QEMU command line, a file with one or with a domain's XML, or a VM by what people call it; of its
+/// disk of that name, else of the first. Nothing of the original is changed.
+///
+/// # Errors
+/// [`TwinError`] where there is no such VM, file or disk, or it is not of x86.
+pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
+    let shown = without_secrets(like);
+    let mut twin = if let Some(line) = Line::find(like)? {
+        line.twin(disk)?
+    } else if Path::new(like).is_file() {
+        let text = text_of(Path::new(like))?;
+        // XML has quotes of its own.
+        let is_xml = text
+            .trim_start_matches('\u{feff}')
+            .trim_start()
+            .starts_with('<');
+        let line = if is_xml {
+            None
+        } else {
+            Line::find(&last_start(&text))?
+        };
+        let mut twin = match line {
+            Some(line) => line.twin(disk)?,
+            None => domain::read(&text, disk)?,
+        };
+        twin.source += &format!(" of {shown}");
+        twin
+    } else {
+        of_vm(like, disk)?
+    };
+    keep_trusted_program(&mut twin);
+    image::add(&mut twin);
+    Ok(twin)
+}
+
+/// Root executes no QEMU that a file or another user's process names, where other users can change it.
+fn keep_trusted_program(twin: &mut Twin) {
+    let Some(program) = twin.qemu.take() else {
+        return;
+    };
+    match vmtax_trust::untrusted(&program, vmtax_trust::Owner::Root) {
+        Ok(None) => twin.qemu = Some(program),
+        Ok(Some(why)) => twin.lacks(format!(
+            "QEMU {}: {why}; --qemu uses it all the same",
+            program.display()
+        )),
+        Err(why) => twin.lacks(format!("QEMU {}: {why}", program.display())),
+    }
+}
+
+/// The text of a file, without its secrets.
+fn text_of(path: &Path) -> Result<String, TwinError> {
+    let failed = |source| TwinError::File {
+        file: path.to_path_buf(),
+        source,
+    };
+    std::fs::File::open(path)
+        .and_then(read_text)
+        .map_err(failed)
+}
+
+/// The twin of a VM that runs, else of a domain of libvirt that does not.
+fn of_vm(name: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
+    let vm = match Vm::find(name) {
+        Ok(vm) => vm,
+        Err(found @ (FindError::NoVms | FindError::Unknown { .. })) => {
+            return match stored(name) {
+                Ok(xml) => domain::read(&xml, disk),
+                Err(libvirt) => Err(TwinError::NoVm {
+                    name: without_secrets(name).into_owned(),
+                    found,
+                    libvirt: libvirt.monitor_reason(),
+                }),
+            };
+        }
+        Err(other) => return Err(TwinError::Find(other)),
+    };
+    of_running(&vm, disk)
+}
+
+/// The twin of a running VM, by its domain where libvirt manages it, else by what it was started with.
+fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
+    let pid = vm.pid();
+    let arguments: Vec<String> = Arguments::of(pid).all().map(str::to_owned).collect();
+    let managed = vm.managed();
+    let of_libvirt = managed
+        .as_ref()
+        .filter(|managed| managed.manager == Manager::Libvirt);
+    let mut twin = match of_libvirt.and_then(|managed| domain_xml_of(pid, managed).ok()) {
+        Some((running, stored)) => of_domain(&running, stored, &arguments, disk)?,
+        None => {
+            let mut twin = command_line::read(&arguments, disk)?;
+            add_live(&mut twin, &vm.settings(false));
+            twin.source = vm
+                .name()
+                .map_or_else(|| "VM".to_owned(), |name| format!("VM {name}"));
+            if managed.is_some() && vm.monitor().is_none_or(Monitor::taints) {
+                twin.lacks(
+                    "limits and caches that were set while it runs: its monitor is its manager's",
+                );
+            }
+            twin
+        }
+    };
+    twin.source += &format!(" (PID {pid})");
+    // In a container the path is another file's.
+    let program = vm.binary().filter(|path| path.is_file());
+    twin.qemu = program
+        .clone()
+        .filter(|path| seen_from_here(pid, path) == *path);
+    if let Some(program) = program.filter(|_| twin.qemu.is_none()) {
+        twin.lacks(format!(
+            "QEMU {}: that of a container; --qemu names one",
+            program.display()
+        ));
+    }
+    twin.is_kvm = vm
+        .accelerator()
+        .map(|accelerator| accelerator == vmtax_model::Accelerator::Kvm)
+        .or(twin.is_kvm);
+    twin.disk.file = twin.disk.file.take().map(|file| seen_from_here(pid, &file));
+    Ok(twin)
+}
+
+/// The twin of a running domain. What QEMU was started with has the CPU and the machine as a whole; the domain its limits and its
+/// disks' names.
+fn of_domain(
+    running: &str,
+    stored: String,
+    arguments: &[String],
+    disk: Option<&str>,
+) -> Result<Twin, TwinError> {
+    let mut twin = domain::read(running, disk)?;
+    if let Ok(started) = command_line::read(arguments, None) {
+        twin.machine_type = started.machine_type.or(twin.machine_type);
+        twin.cpu_model = started.cpu_model.or(twin.cpu_model);
+        twin.not_twinned
+            .retain(|line| !line.starts_with("CPU model host-model"));
+    }
+    twin.domain_xml = Some(stored);
+    Ok(twin)
+}
+
+/// The image of a VM in a container lies elsewhere.
+fn seen_from_here(pid: i32, file: &Path) -> PathBuf {
+    let inside = path_of(pid, file);
+    let is_same = || {
+        use std::os::unix::fs::MetadataExt;
+        let (a, b) = (file.metadata().ok()?, inside.metadata().ok()?);
+        Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    };
+    if is_same() == Some(true) || !inside.exists() {
+        file.to_path_buf()
+    } else {
+        inside
+    }
+}
+
+/// Takes over the disk's limits that were set while the VM runs, as the monitor reports them.
+fn add_live(twin: &mut Twin, settings: &VmSettings) {
+    let is_disk = |disk: &&vmtax_model::DiskSettings| Some(&disk.file) == twin.disk.file.as_ref();
+    let Some(disk) = settings.disks.iter().find(is_disk) else {
+        return;
+    };
+    let limits = disk.limits.clone().unwrap_or_default();
+    twin.disk
+        .set
+        .retain(|key, _| !key.starts_with("throttling."));
+    let kinds = ["total", "read", "write"];
+    let mut set = |unit: &str, end: &str, values: &[u64; 3]| {
+        for (kind, value) in kinds.iter().zip(values).filter(|(_, value)| **value > 0) {
+            twin.disk
+                .set(&format!("throttling.{unit}-{kind}{end}"), value.to_string());
+        }
+    };
+    set("iops", "", &limits.requests_per_s);
+    set("bps", "", &limits.bytes_per_s);
+    set("iops", "-max", &limits.burst_requests_per_s);
+    set("bps", "-max", &limits.burst_bytes_per_s);
+    // The length of a burst that there is not is 1 s.
+    if limits.burst_requests_per_s.iter().any(|burst| *burst > 0) {
+        set("iops", "-max-length", &limits.burst_requests_s);
+    }
+    if limits.burst_bytes_per_s.iter().any(|burst| *burst > 0) {
+        set("bps", "-max-length", &limits.burst_bytes_s);
+    }
+    if limits.request_size > 0 {
+        twin.disk
+            .set("throttling.iops-size", limits.request_size.to_string());
+    }
+}
+
+/// Reads a text as the command line and as the XML of a VM, for fuzzing: returns the number of a disk's settings.
+pub fn read_twin(text: &str) -> usize {
+    let settings_count = |twin: Result<Twin, TwinError>| twin.map_or(0, |twin| twin.disk.set.len());
+    let edited = edit_domain(
+        text,
+        "vda",
+        &[("cache".to_owned(), "none".to_owned())].into(),
+    );
+    if let Some(edit) = &edited {
+        assert!(
+            roxmltree::Document::parse(&edit.xml).is_ok(),
+            "an edit broke {text}"
+        );
+    }
+    settings_count(domain::read(text, None))
+        + settings_count(command_line::read(&words(text).unwrap_or_default(), None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_command_line_is_read_from_a_file_and_from_libvirts_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("vm");
+        let put = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            twin(file.to_str().unwrap(), None)
+        };
+        let of_script = put(
+            "#!/bin/sh\n# as `qm showcmd` prints it\n/usr/bin/kvm \\\n  -smp 2 \\\n  -drive file=/a,if=virtio,format=raw\n",
+        );
+        assert_eq!(of_script.unwrap().cpus, 2);
+        let log = "2026-01-01 00:00:00.000+0000: starting up libvirt version: 9.0.0, qemu version: 7.2\n/usr/bin/kvm -smp 2\n\
+                   2026-01-02 00:00:00.000+0000: starting up libvirt version: 9.0.0, qemu version: 7.2\nLC_ALL=C \\\nHOME='/a b' \\\n\
+                   /usr/bin/qemu-system-x86_64 \\\n-smp 3 \\\n-drive file=/a,if=virtio,format=raw\n2026-01-02 00:00:01.000+0000: it's up\n";
+        assert_eq!(put(log).unwrap().cpus, 3);
+    }
+
+    #[test]
+    fn root_runs_no_qemu_that_others_can_change() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("qemu-system-x86_64");
+        std::fs::write(&program, "").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let mut twin = Twin {
+            qemu: Some(program.clone()),
+            ..Twin::default()
+        };
+        keep_trusted_program(&mut twin);
+        let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+        assert_eq!(
+            (twin.qemu.is_none(), twin.not_twinned.len()),
+            (is_root, usize::from(is_root)),
+            "{twin:?}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_vm_is_an_error_that_lists_what_is_accepted() {
+        let why = twin("/nonexistent/domain.xml", None)
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains("/nonexistent/domain.xml"), "{why}");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.xml");
+        std::fs::write(&file, "no xml").unwrap();
+        let why = twin(file.to_str().unwrap(), None).unwrap_err().to_string();
+        assert!(why.contains("virsh dumpxml"), "{why}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in ".{0,80}") {
+            let _ = crate::read_twin(&text);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Processes of VMMs, each of which has a directory beside this file: the one place that distinguishes them.
+
+use crate::VmmError;
+use crate::qemu::arguments::{Arguments, path_of};
+use crate::qemu::console::Console;
+use crate::qemu::guest_agent::{GuestAgent, PORT};
+use crate::qemu::monitor::Monitor;
+use crate::qemu::probe_points::{NETWORK_PROBE_POINTS, disk_probe_points};
+use crate::qemu::{self, attach, disks, settings, threads};
+use crate::vm::open_files::OpenFile;
+use std::path::{Path, PathBuf};
+use vmtax_model::samples::ApicFeatures;
+use vmtax_model::{
+    DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState,
+    TracedDisk, VmDisk, VmSettings, Vmm,
+};
+use vmtax_observe::ProbePoint;
+use vmtax_observe::counters::process_stop;
+
+/// A process that runs a guest, or any other process. Copies share the monitor.
+#[derive(Debug, Clone)]
+pub(crate) struct VmmProcess {
+    pub pid: i32,
+    /// `None` for a process that is not a VMM.
+    pub vmm: Option<Vmm>,
+    /// QEMU's QMP monitor, or why there is none.
+    pub monitor: Result<Monitor, NoMonitor>,
+}
+
+/// Reason for a missing monitor.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NoMonitor {
+    /// The process is stopped: nothing of it answers, and whoever waits for its monitor keeps others waiting.
+    Stopped(ProcessStop),
+    /// It did not answer for so long, s, and no other client is known to be connected.
+    Silent(f64),
+    /// Any other reason.
+    Other(String),
+}
+
+impl NoMonitor {
+    /// The reason that an error gives.
+    fn by(error: VmmError) -> NoMonitor {
+        match error {
+            VmmError::MonitorTimeout {
+                seconds,
+                has_client: false,
+            } => NoMonitor::Silent(seconds),
+            other => NoMonitor::Other(other.monitor_reason()),
+        }
+    }
+
+    /// The reason, for people.
+    pub fn why(&self) -> String {
+        match self {
+            NoMonitor::Stopped(ProcessStop::Signal) => {
+                "QEMU is stopped by a signal (state T)".to_owned()
+            }
+            NoMonitor::Stopped(ProcessStop::Tracer(tracer)) => {
+                format!("{tracer} has stopped QEMU (state t)")
+            }
+            NoMonitor::Silent(seconds) => VmmError::MonitorTimeout {
+                seconds: *seconds,
+                has_client: false,
+            }
+            .to_string(),
+            NoMonitor::Other(why) => why.clone(),
+        }
+    }
+}
+
+impl VmmProcess {
+    /// A process of which only that is asked which the kernel shows.
+    pub fn without_monitor(pid: i32) -> VmmProcess {
+        VmmProcess {
+            pid,
+            vmm: recognize(pid),
+            monitor: Err(NoMonitor::Other("it was not asked for".to_owned())),
+        }
+    }
+
+    /// Recognizes the VMM that a process runs.
+    pub fn attach(pid: i32) -> VmmProcess {
+        let monitor = match process_stop(pid) {
+            Some(stop) => Err(NoMonitor::Stopped(stop)),
+            None => attach::monitor(pid).map_err(NoMonitor::by),
+        };
+        // sudo, timeout and similar programs have the command line of the QEMU that they start.
+        let monitor = monitor.and_then(|monitor| {
+            match monitor.taints() || threads::belongs_to(&monitor, pid) {
+                true => Ok(monitor),
+                false => Err(NoMonitor::Other(
+                    "the QMP socket of its command line belongs to another process".to_owned(),
+                )),
+            }
+        });
+        let vmm = match monitor {
+            Ok(_) => Some(Vmm::Qemu),
+            Err(_) => recognize(pid),
+        };
+        VmmProcess { pid, vmm, monitor }
+    }
+
+    /// State of the guest by its monitor or libvirt, without a taint; `None` where neither answers.
+    pub fn run_state(&self) -> Option<RunState> {
+        let monitor = self.monitor()?;
+        if monitor.taints() {
+            let mut stats = monitor.domain_stats().ok()?;
+            return stats.remove(&self.name()?)?.answers.state;
+        }
+        qemu::counters::run_state(&monitor.execute("query-status").ok()?)
+    }
+
+    /// The monitor, where there is one that answers.
+    pub fn monitor(&self) -> Option<&Monitor> {
+        self.monitor.as_ref().ok()
+    }
+
+    /// The monitor, for what is worth no mark.
+    fn free_monitor(&self) -> Option<&Monitor> {
+        self.monitor().filter(|monitor| !monitor.taints())
+    }
+
+    /// The VMM's version, where its monitor tells.
+    pub fn version(&self) -> Option<String> {
+        self.free_monitor()
+            .and_then(|monitor| monitor.version().ok())
+    }
+
+    /// Returns true if KVM runs the guest, according to the monitor, the open `files`, or the command line.
+    pub fn is_kvm(&self, files: Option<&[OpenFile]>) -> Option<bool> {
+        let from_monitor = self
+            .free_monitor()
+            .and_then(|monitor| monitor.is_kvm().ok());
+        let from_files = || files.map(|files| files.iter().any(|file| file.vcpu().is_some()));
+        from_monitor
+            .or_else(from_files)
+            .or_else(|| self.arguments().is_kvm())
+    }
+
+    /// The threads with their roles, and the source of the roles, given the files that the process has open.
+    pub fn roles(&self, files: &[OpenFile]) -> (RoleSource, Vec<QemuThread>) {
+        match self.vmm {
+            Some(Vmm::Qemu) => {
+                threads::roles(self.pid, self.free_monitor(), files, &self.arguments())
+            }
+            None => (RoleSource::Names, threads::without_roles(self.pid)),
+        }
+    }
+
+    /// The guest's disks, given the files that the process has open.
+    pub fn disks(&self, files: &[OpenFile]) -> Vec<VmDisk> {
+        match self.vmm {
+            Some(Vmm::Qemu) => {
+                disks::disks(self.pid, self.free_monitor(), files, &self.arguments())
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the guest's disks with the data that join their requests to the host's events. The monitor is asked
+    /// even where that taints the domain.
+    pub fn traced_disks(&self, files: &[OpenFile]) -> Vec<TracedDisk> {
+        match self.vmm {
+            Some(Vmm::Qemu) => disks::traced(self.pid, self.monitor(), files, &self.arguments()),
+            None => Vec::new(),
+        }
+    }
+
+    /// The network backends of its command line that are no taps: ID and type.
+    pub fn network_backends(&self) -> Vec<(String, String)> {
+        match self.vmm {
+            Some(Vmm::Qemu) => self.arguments().backends_without_tap(),
+            None => Vec::new(),
+        }
+    }
+
+    /// The ports and addresses by which the guest kicks the queues of the card on a tap, of which the process has these
+    /// descriptors.
+    /// The monitor is asked even where that leaves a mark.
+    pub fn doorbells_of(&self, tap: &str, descriptors: &[i32]) -> Vec<(u64, u64)> {
+        let regions = self
+            .monitor()
+            .map(|monitor| monitor.doorbells(tap, descriptors));
+        regions.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// Reads the settings. Those that need the monitor are read only where that does not taint the domain, or with
+    /// `may_taint`.
+    pub fn settings(&self, may_taint: bool) -> VmSettings {
+        let monitor = match may_taint {
+            true => self.monitor(),
+            false => self.free_monitor(),
+        };
+        match self.vmm {
+            Some(Vmm::Qemu) => settings::settings(monitor, &self.arguments()),
+            None => VmSettings::default(),
+        }
+    }
+
+    /// Settings of the guest's own kernel, with those of these disks; `None` without a channel for an agent. libvirt
+    /// taints the domain.
+    pub fn guest_settings(
+        &self,
+        disks: &[DiskSettings],
+    ) -> Option<Result<GuestSettings, VmmError>> {
+        let agent = self
+            .vmm
+            .and_then(|_| GuestAgent::of(self.pid, self.monitor()))?;
+        Some(settings::guest_settings(&agent, disks))
+    }
+
+    /// Features of the local APIC of a guest of KVM; the monitor is asked even where that leaves a mark.
+    pub fn apic_features(&self) -> ApicFeatures {
+        let given = match self.vmm {
+            Some(Vmm::Qemu) => self.arguments().apic_features(),
+            None => ApicFeatures::default(),
+        };
+        let known = self
+            .monitor()
+            .map(Monitor::apic_features)
+            .unwrap_or_default();
+        ApicFeatures {
+            pv_eoi: known.pv_eoi.or(given.pv_eoi),
+            x2apic: known.x2apic.or(given.x2apic),
+        }
+    }
+
+    /// The path of a file that the process names, from here.
+    pub fn path_of(&self, file: &Path) -> PathBuf {
+        path_of(self.pid, file)
+    }
+
+    /// The guest's consoles that can be read without taking them from anybody, given the files that the process has open.
+    /// `asks_libvirt`: libvirt names the files that its own daemon writes.
+    pub fn consoles(&self, files: &[OpenFile], asks_libvirt: bool) -> Vec<Console> {
+        let managed = self.managed().filter(|_| asks_libvirt);
+        match self.vmm {
+            Some(Vmm::Qemu) => {
+                qemu::console::consoles(self.pid, &self.arguments(), files, managed.as_ref())
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// The guest's name.
+    pub fn name(&self) -> Option<String> {
+        let from_monitor = || {
+            self.free_monitor()
+                .and_then(|monitor| monitor.name().ok().flatten())
+        };
+        match self.vmm? {
+            Vmm::Qemu => self.arguments().name().or_else(from_monitor),
+        }
+    }
+
+    /// Where block requests to disks on a bus pass in the VMM's binary, besides those to disks on virtio-blk.
+    pub fn disk_probe_points(&self, bus: DiskBus) -> &'static [ProbePoint] {
+        match self.vmm {
+            Some(Vmm::Qemu) => disk_probe_points(bus),
+            None => &[],
+        }
+    }
+
+    /// Where packets of the guest's network cards do.
+    pub fn network_probe_points(&self) -> &'static [ProbePoint] {
+        match self.vmm {
+            Some(Vmm::Qemu) => NETWORK_PROBE_POINTS,
+            None => &[],
+        }
+    }
+
+    /// Who started it, where that is not the user.
+    pub fn managed(&self) -> Option<Managed> {
+        self.vmm
+            .and_then(|_| attach::manager(self.pid, &self.arguments()))
+    }
+
+    /// The vCPUs and bytes of memory that the guest was started with.
+    pub fn size(&self) -> (usize, u64) {
+        let arguments = self.arguments();
+        (arguments.vcpus(), arguments.memory_bytes())
+    }
+
+    /// Returns true if the guest has a channel for QEMU's guest agent.
+    pub fn has_agent_channel(&self) -> bool {
+        let arguments = self.arguments();
+        arguments.with("device", "name", PORT).is_some()
+    }
+
+    /// Returns true if the guest has a balloon device.
+    pub fn has_balloon(&self) -> bool {
+        let arguments = self.arguments();
+        arguments.properties("device").any(|device| {
+            device
+                .first("driver")
+                .is_some_and(|name| name.starts_with("virtio-balloon"))
+        })
+    }
+
+    /// Returns advice on how to get a monitor where there is none.
+    pub fn monitor_advice(&self) -> String {
+        match &self.monitor {
+            Err(NoMonitor::Stopped(ProcessStop::Signal)) => {
+                format!("resume QEMU (kill -CONT {})", self.pid)
+            }
+            Err(NoMonitor::Stopped(ProcessStop::Tracer(_))) => {
+                "let the tracer continue or detach".to_owned()
+            }
+            Err(NoMonitor::Silent(_)) => {
+                format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
+            }
+            _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
+        }
+    }
+
+    fn arguments(&self) -> Arguments {
+        Arguments::of(self.pid)
+    }
+}
+
+/// The VMM that a process runs, as far as its program and command line tell; `None` for any other process.
+pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
+    attach::runs_qemu(pid).then_some(Vmm::Qemu)
+}

@@ -1,0 +1,252 @@
+//! fio's JSON (`--output-format=json` and `json+`). Text may stand before and behind it.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use vmtax_model::Latency;
+
+/// A text of nothing but beginnings must not take long.
+const MAX_ATTEMPTS: usize = 256;
+
+/// The JSON documents of this form in an output; text between them is skipped.
+pub fn json_documents<T: DeserializeOwned>(output: &str) -> Vec<T> {
+    let (mut rest, mut all) = (output, Vec::new());
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(begin) = beginning(rest) else { break };
+        let mut documents = serde_json::Deserializer::from_str(&rest[begin..]).into_iter::<T>();
+        let document = documents.next();
+        let end = documents.byte_offset();
+        match document {
+            Some(Ok(document)) => {
+                all.push(document);
+                rest = &rest[begin + end..];
+            }
+            _ => rest = &rest[begin + 1..],
+        }
+    }
+    all
+}
+
+/// Where a line begins with an object.
+fn beginning(text: &str) -> Option<usize> {
+    if text.starts_with('{') {
+        Some(0)
+    } else {
+        text.find("\n{").map(|at| at + 1)
+    }
+}
+
+/// An output of fio.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct FioOutput {
+    /// Version of fio, which no other tool's output has: `fio-3.33`.
+    #[serde(rename = "fio version")]
+    pub version: String,
+    /// Options of all jobs.
+    #[serde(default, rename = "global options")]
+    pub global_options: BTreeMap<String, Value>,
+    /// Results of the jobs; with `group_reporting` of each group of processes.
+    #[serde(default)]
+    pub jobs: Vec<FioJobResult>,
+}
+
+/// Result of a job.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct FioJobResult {
+    /// Name of the job.
+    pub jobname: String,
+    /// Number of the first error of its requests; 0 for none.
+    pub error: i64,
+    /// Options as fio read them.
+    #[serde(rename = "job options")]
+    pub options: BTreeMap<String, Value>,
+    /// Reads.
+    pub read: FioDirection,
+    /// Writes.
+    pub write: FioDirection,
+    /// Trims (discards).
+    pub trim: FioDirection,
+    /// All of them, with `unified_rw_reporting`.
+    pub mixed: FioDirection,
+}
+
+/// Requests of one direction.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct FioDirection {
+    /// Requests a second.
+    pub iops: f64,
+    /// KiB a second.
+    pub bw: f64,
+    /// Bytes a second; 0 in an output of an older fio.
+    pub bw_bytes: f64,
+    /// Duration, ms.
+    pub runtime: f64,
+    /// Latency of requests, with submission.
+    pub lat_ns: FioLatency,
+    /// Completion latency: from the end of the submission to the completion.
+    pub clat_ns: FioLatency,
+}
+
+/// Latencies, ns.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct FioLatency {
+    /// Mean.
+    pub mean: f64,
+    /// Number of requests; 0 in an output of an older fio.
+    #[serde(rename = "N")]
+    pub count: u64,
+    /// Percentiles by their name, `99.000000`.
+    pub percentile: BTreeMap<String, f64>,
+    /// Requests by latency bin, whose value is a key, with `json+`.
+    pub bins: BTreeMap<String, u64>,
+}
+
+/// Reads the first output of fio in a text.
+pub fn fio_output(text: &str) -> Option<FioOutput> {
+    json_documents(text.trim_start()).into_iter().next()
+}
+
+impl FioJobResult {
+    /// The directions with their names.
+    pub fn directions(&self) -> [(&'static str, &FioDirection); 4] {
+        [
+            ("read", &self.read),
+            ("write", &self.write),
+            ("trim", &self.trim),
+            ("mixed", &self.mixed),
+        ]
+    }
+}
+
+impl FioLatency {
+    /// The bins as numbers: latency, ns, and requests.
+    fn counted(&self) -> impl Iterator<Item = (u64, u64)> {
+        let bins = self.bins.iter();
+        bins.filter_map(|(ns, count)| Some((ns.parse().ok()?, *count)))
+    }
+}
+
+/// Figures of a run of fio: of all jobs together.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    /// Requests a second.
+    pub iops: f64,
+    /// Bytes a second.
+    pub bytes: f64,
+    /// Mean completion latency, ns; `None` where fio measured none.
+    pub mean_ns: Option<f64>,
+    /// Completion latencies of each direction that has any.
+    pub latencies: Vec<(&'static str, Latency)>,
+    /// Completion latencies by fio's bins, ns.
+    bins: BTreeMap<u64, u64>,
+    /// Longest duration of a job, s.
+    pub seconds: f64,
+}
+
+impl Summary {
+    /// The figures of these jobs.
+    pub fn of(jobs: &[FioJobResult]) -> Summary {
+        let mut all = Summary::default();
+        let (mut count, mut total) = (0.0, 0.0);
+        for (name, direction) in jobs.iter().flat_map(FioJobResult::directions) {
+            all.iops += direction.iops;
+            all.bytes += match direction.bw_bytes {
+                none if none <= 0.0 => direction.bw * 1024.0,
+                bytes => bytes,
+            };
+            all.seconds = all.seconds.max(direction.runtime / 1e3);
+            let latency = &direction.clat_ns;
+            count += latency.count as f64;
+            total += latency.count as f64 * latency.mean;
+            for (ns, requests) in latency.counted() {
+                *all.bins.entry(ns).or_default() += requests;
+                all.latency(name).record_many(ns, requests);
+            }
+        }
+        // The figure itself where there is one, not what its product and quotient make of it.
+        let mut measured = jobs.iter().flat_map(FioJobResult::directions);
+        let mut measured_of = || {
+            measured
+                .find(|(_, d)| d.clat_ns.count > 0)
+                .map(|(_, d)| d.clat_ns.mean)
+        };
+        let first = measured_of();
+        all.mean_ns = match measured_of() {
+            None => first,
+            Some(_) => (count > 0.0).then(|| total / count),
+        };
+        all
+    }
+
+    fn latency(&mut self, name: &'static str) -> &mut Latency {
+        let at = match self.latencies.iter().position(|(known, _)| *known == name) {
+            Some(at) => at,
+            None => {
+                self.latencies.push((name, Latency::new()));
+                self.latencies.len() - 1
+            }
+        };
+        &mut self.latencies[at].1
+    }
+
+    /// The bin at which this part of the requests (0 to 1) is reached, ns, as fio computes its percentiles.
+    pub fn percentile(&self, part: f64) -> Option<u64> {
+        let count: u64 = self.bins.values().sum();
+        let mut sum = 0;
+        let mut bins = self.bins.iter();
+        let found = bins.find(|(_, requests)| {
+            sum += **requests;
+            sum as f64 >= part * count as f64
+        });
+        found.map(|(ns, _)| *ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = r#"note: a line of fio's own
+{ "fio version": "fio-3.33",
+  "jobs": [
+    { "jobname": "a", "job options": { "rw": "randrw" }, "error": 0,
+      "read": { "iops": 100.5, "bw": 402, "bw_bytes": 411648, "runtime": 1000,
+        "clat_ns": { "mean": 1000.25, "N": 100, "bins": { "900": 50, "1100": 49, "5000": 1 } } },
+      "write": { "iops": 50.0, "bw": 200, "bw_bytes": 204800, "runtime": 1001,
+        "clat_ns": { "mean": 4000.0, "N": 50, "bins": { "4000": 50 } } },
+      "trim": { "iops": 0, "bw": 0, "clat_ns": { "mean": 0.0, "N": 0 } } } ] }"#;
+
+    #[test]
+    fn figures_are_of_all_directions() {
+        let output = fio_output(TWO).unwrap();
+        let all = Summary::of(&output.jobs);
+        assert_eq!(
+            (all.iops, all.bytes, all.seconds),
+            (150.5, 616_448.0, 1.001)
+        );
+        assert_eq!(all.mean_ns, Some((100.0 * 1000.25 + 50.0 * 4000.0) / 150.0));
+        assert_eq!(
+            (all.percentile(0.5), all.percentile(0.99)),
+            (Some(1100), Some(4000))
+        );
+        let counts: Vec<_> = all
+            .latencies
+            .iter()
+            .map(|(name, l)| (*name, l.count()))
+            .collect();
+        assert_eq!(counts, [("read", 100), ("write", 50)]);
+    }
+
+    #[test]
+    fn the_figures_of_one_direction_are_fios_to_the_digit() {
+        let mut output = fio_output(TWO).unwrap();
+        output.jobs[0].write = FioDirection::default();
+        let all = Summary::of(&output.jobs);
+        assert_eq!((all.iops, all.mean_ns), (100.5, Some(1000.25)));
+        assert_eq!(fio_output("{\"jobs\": []}"), None);
+    }
+}

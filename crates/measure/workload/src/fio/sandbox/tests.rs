@@ -1,0 +1,144 @@
+//! The second wall: what a job does that no reader has refused.
+
+use super::*;
+
+/// A block device beside the measured disk, where this user can make one, else a file; with its content.
+struct Canary {
+    path: PathBuf,
+    device: Option<PathBuf>,
+    content: Vec<u8>,
+}
+
+impl Canary {
+    fn new(folder: &Path) -> Canary {
+        let path = folder.join("canary");
+        let content: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
+        fs::write(&path, &content).unwrap();
+        let output = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(&path)
+            .output();
+        let device = output.ok().filter(|output| output.status.success());
+        let device = device.map(|output| String::from_utf8(output.stdout).unwrap().trim().into());
+        Canary {
+            path,
+            device,
+            content,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.device
+            .as_ref()
+            .unwrap_or(&self.path)
+            .display()
+            .to_string()
+    }
+
+    fn is_untouched(&self) -> bool {
+        if let Some(device) = &self.device {
+            let file = fs::File::open(device).unwrap();
+            file.sync_all().unwrap();
+        }
+        fs::read(&self.path).unwrap() == self.content
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        if let Some(device) = &self.device {
+            let _ = Command::new("losetup").arg("--detach").arg(device).status();
+        }
+    }
+}
+
+fn fio() -> Option<PathBuf> {
+    let found = Path::new("/usr/bin/fio");
+    found.exists().then(|| found.to_owned())
+}
+
+fn run_unchecked(program: &Path, disk: &Path, job: &str) -> Result<String, String> {
+    let sandbox = Sandboxed {
+        program,
+        base: Path::new("/"),
+        disk,
+        job,
+        is_native: true,
+    };
+    run(&sandbox).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_a_reader_would_miss_reaches_no_other_disk_file_or_network() {
+    let Some(program) = fio() else {
+        vmtax_model::testing::skipped("fio is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.raw");
+    fs::write(&disk, vec![7; 4 << 20]).unwrap();
+    let canary = Canary::new(folder.path());
+    let (name, mark) = (canary.name(), folder.path().join("mark"));
+    let write = "[a]\nrw=write\nbs=4k\nsize=1m\n";
+    let ours = "[a]\nrw=read\nbs=4k\nsize=1m\nfilename=/disk\n";
+    if let Err(error) = run_unchecked(&program, &disk, ours) {
+        assert!(error.contains("namespaces"), "{error}");
+        vmtax_model::testing::skipped(&error);
+        return;
+    }
+    for job in [
+        format!("{write}filename={name}\n"),
+        format!("{write}filename=/disk:{name}\n"),
+        format!("{write}filename={}\n", canary.path.display()),
+        format!("{write}filename=../../../../../..{name}\n"),
+        format!("{ours}exec_prerun=dd if=/dev/zero of={name} bs=4k count=1\n"),
+        format!("{ours}exec_postrun=touch {}\n", mark.display()),
+        format!("{ours}write_iolog={}\n", mark.display()),
+        format!(
+            "{ours}ioengine=ftruncate\nfilename={}\n",
+            canary.path.display()
+        ),
+        format!(
+            "{ours}ioengine=filedelete\nfilename={}\n",
+            canary.path.display()
+        ),
+        format!("{ours}exec_prerun=mknod /job/d b 7 0 && dd if=/dev/zero of=/job/d count=1\n"),
+        format!("{ours}exec_prerun=mount -o remount,rw /usr && touch /usr/vmtax-mark\n"),
+        format!("{ours}exec_prerun=touch /usr/vmtax-mark\n"),
+        format!("include {}\n{ours}", canary.path.display()),
+    ] {
+        let _ = run_unchecked(&program, &disk, &job);
+        assert!(canary.is_untouched(), "{job}");
+        assert!(
+            !mark.exists() && !Path::new("/usr/vmtax-mark").exists(),
+            "{job}"
+        );
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sends = format!("[a]\nioengine=net\nhostname=127.0.0.1\nport={port}\nrw=write\nsize=4k\n");
+    assert!(run_unchecked(&program, &disk, &sends).is_err());
+    assert!(listener.accept().is_err(), "it reached the host's network");
+    assert_eq!(fs::metadata(&disk).unwrap().len(), 4 << 20);
+}
+
+#[test]
+fn a_failure_is_in_fios_own_words() {
+    let Some(program) = fio() else {
+        vmtax_model::testing::skipped("fio is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.raw");
+    fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let error = run_unchecked(&program, &disk, "[a]\nrw=bogus\n").unwrap_err();
+    assert!(
+        error.starts_with("fio ended with exit status 1: "),
+        "{error}"
+    );
+    assert!(
+        error.contains("rw=bogus") || error.contains("namespaces"),
+        "{error}"
+    );
+}

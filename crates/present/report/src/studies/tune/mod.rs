@@ -1,0 +1,201 @@
+//! `tune`: which changes helped, and by how much, of a running VM and of a guest that was booted for it.
+
+pub mod guest;
+pub mod vm;
+
+use crate::engine::{Cell, Filled, Notice, Section, Table, Tone, figures, words};
+use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, significant};
+use crate::view::verdict::interval;
+use std::collections::BTreeMap;
+use vmtax_findings::{BeforeAfter, Comparison, TuneOutcome, TuneRow, TuneVerdict};
+use vmtax_model::{Interval, Tried};
+
+/// Returns what `kept` says of the changes that are kept and of their gain in all; else that nothing is, with a `bound` of what
+/// the changes may save.
+fn answer<C>(
+    subject: &str,
+    found: &TuneOutcome<C>,
+    bound: &str,
+    kept: impl FnOnce(&Comparison, Vec<&TuneRow<C>>) -> String,
+) -> String {
+    let rows: Vec<&TuneRow<C>> = found.kept().collect();
+    if let Some(total) = found.total.filter(|_| !rows.is_empty()) {
+        return kept(&total, rows);
+    }
+    let is_measured = |row: &&TuneRow<C>| row.screening.is_some();
+    let none = match found.candidates.iter().filter(is_measured).count() {
+        0 => "no change was measured".to_owned(),
+        1 => "the change that was tried did not measurably help".to_owned(),
+        n => format!("none of {n} changes measurably helped"),
+    };
+    format!("{subject}: {none}{bound}; nothing is kept.")
+}
+
+/// "is 2.39 times as fast (95 % CI 2.20–3.61)", "takes 31 % less time per operation (95 % CI 12 % to 40 %)": `comparison`
+/// is faster.
+fn gain(comparison: &Comparison) -> String {
+    let ratio = &comparison.ratio;
+    let ci = |range: fn(&Interval) -> String| {
+        let text = |i: &Interval| format!(" (95 % CI {})", range(i));
+        ratio.interval.as_ref().map_or(String::new(), text)
+    };
+    if ratio.median < 0.5 {
+        let ci = ci(|i| format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low)));
+        return format!("is {} times as fast{ci}", factor(1.0 / ratio.median));
+    }
+    let ci = ci(|i| format!("{} to {}", percent(1.0 - i.high), percent(1.0 - i.low)));
+    let less = percent(1.0 - ratio.median);
+    format!("takes {less} less time per operation{ci}")
+}
+
+/// Returns notes, what was not tried, and warnings, of which the last says why the run ended early.
+fn notices<C>(
+    found: &TuneOutcome<C>,
+    mut notes: Vec<Notice>,
+    mut warnings: Vec<String>,
+) -> Vec<Notice> {
+    let not_tried = found.not_tried.iter().map(|one| {
+        let end = match one.line.as_str() {
+            "" => ".".to_owned(),
+            line => format!(": `{line}`"),
+        };
+        format!("{}: {}{end}", one.action, one.why)
+    });
+    let ended = found.ended.iter();
+    warnings.extend(ended.map(|why| format!("{}.", capitalized(why.trim_end_matches('.')))));
+    notes.extend([
+        Notice::notes("Not tried", not_tried.collect()),
+        Notice::warnings(warnings),
+    ]);
+    notes
+}
+
+/// A sentence's beginning; names of settings stay as they are.
+fn capitalized(text: &str) -> String {
+    let word = text.split(' ').next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if !word.contains('=') => first.to_uppercase().chain(letters).collect(),
+        _ => text.to_owned(),
+    }
+}
+
+/// Begins the table of the changes.
+fn changes<C: Tried>(found: &TuneOutcome<C>) -> Filled<&TuneRow<C>> {
+    let name = |row: &&TuneRow<C>| row.candidate.name().to_owned();
+    Table::of("Changes", &found.candidates).column(words("change").broken(28, 16), name)
+}
+
+/// Adds what was measured of each change, in so many pairs or rounds (`unit`), and its result.
+fn measured<'a, C>(table: Filled<&'a TuneRow<C>>, unit: &'static str) -> Filled<&'a TuneRow<C>> {
+    let ratio = |name| figures(name).broken(14, 12);
+    table
+        .column(ratio("screening"), move |row| {
+            of_ratio(row.screening.as_ref(), unit)
+        })
+        .column(ratio("confirmation"), move |row| {
+            of_ratio(row.confirmation.as_ref(), unit)
+        })
+        .column(words("result"), |row| result(row))
+}
+
+/// A measurement of a change, in so many pairs or rounds (`unit`).
+fn of_ratio(comparison: Option<&Comparison>, unit: &str) -> String {
+    comparison.map_or(NONE.to_owned(), |found| {
+        let range = match found.ratio.interval {
+            Some(_) => interval(&found.ratio),
+            None => counted(found.rounds.into(), unit),
+        };
+        format!("{} ({range})", number::ratio(found.ratio.median))
+    })
+}
+
+/// The cell of a change's result.
+fn result<C>(row: &TuneRow<C>) -> Cell {
+    let tone = match row.verdict {
+        TuneVerdict::Keep => Tone::Good,
+        TuneVerdict::Reject => Tone::Bad,
+        TuneVerdict::Refused => Tone::Warn,
+        TuneVerdict::Inconclusive | TuneVerdict::NotMeasured => Tone::Soft,
+    };
+    // Inconclusive is what ran out of time; what was left out for a reason, which a note gives, is not kept.
+    let text = match (row.verdict, &row.why) {
+        (TuneVerdict::Inconclusive, Some(_)) => "not kept".to_owned(),
+        (verdict, _) => verdict.to_string(),
+    };
+    Cell::from(text).tone(tone)
+}
+
+/// Meaning of the ratios of the changes, each the median of so many pairs or rounds (`unit`).
+fn of_ratios(unit: &str) -> String {
+    format!(
+        "Time per operation with the change ÷ without it (for a rate, inverted): the median of the {unit}s' ratios, 95 % CI; below ×1 \
+         is faster."
+    )
+}
+
+/// Returns the notes below the table of the changes: the `meaning` of its columns, on top of which others they were screened, `more`,
+/// and why they are not kept.
+fn notes<C: Tried>(found: &TuneOutcome<C>, meaning: String, more: Option<String>) -> Vec<String> {
+    let mut beside: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in &found.candidates {
+        if let Some(others) = &row.beside {
+            let names = beside.entry(others).or_default();
+            names.push(row.candidate.name());
+        }
+    }
+    let beside = beside
+        .into_iter()
+        .map(|(others, names)| format!("Screened on top of {others}: {}.", names.join(", ")));
+    let why = |row: &TuneRow<C>| {
+        let why = row.why.as_ref()?.trim_end_matches('.');
+        Some(format!("{}: {why}.", row.candidate.name()))
+    };
+    let whys = found.candidates.iter().filter_map(why);
+    let first = [meaning].into_iter().chain(beside);
+    first.chain(more).chain(whys).collect()
+}
+
+/// A figure in its unit.
+fn value(row: &BeforeAfter, value: f64) -> String {
+    match row.unit.as_str() {
+        "ns" => nanoseconds(value),
+        "fraction" => percent(value),
+        "bytes per second" => format!("{}/s", bytes(value as u64)),
+        _ => format!("{}/s", significant(value)),
+    }
+}
+
+/// Figures without and with what is kept; `None` where there are none.
+fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section<'a>> {
+    let of_comparison = |row: &BeforeAfter, text: fn(&Comparison) -> String| {
+        row.comparison.as_ref().map_or(NONE.to_owned(), text)
+    };
+    let note =
+        "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without.";
+    let table = Table::of(title, rows)
+        .column(words("metric"), |row| row.name.clone())
+        .column(figures("without"), |row| value(row, row.before))
+        .column(figures("with"), |row| value(row, row.after))
+        .column(figures("ratio"), |row| {
+            of_comparison(row, |found| number::ratio(found.ratio.median))
+        })
+        .column(figures("95 % CI").spare(2), |row| {
+            of_comparison(row, |found| interval(&found.ratio))
+        })
+        .done()
+        .notes(vec![note.to_owned()]);
+    (!rows.is_empty()).then(|| Section::new(title, [table]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_begins_with_a_capital_unless_a_setting_does() {
+        assert_eq!(capitalized("without a limit"), "Without a limit");
+        assert_eq!(capitalized("cache=none"), "cache=none");
+        assert_eq!(capitalized(""), "");
+    }
+}

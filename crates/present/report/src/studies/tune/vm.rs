@@ -1,0 +1,284 @@
+//! `tune` of a running VM: which live changes helped, and by how much.
+
+use super::{before_after, gain, value};
+use crate::engine::{Report, Section, Table, figures, words};
+use crate::number::{NONE, counted, percent};
+use crate::text::{Joined, only_if};
+use crate::view::{origin, vm};
+use vmtax_findings::{TuneFindings, TuneRow};
+use vmtax_model::{Candidate, LiveSetting, TunePhase, TuneRecord, TuneSpec, TuneStep, shell_line};
+use vmtax_recording::Recording;
+
+/// Makes the report of a tuning run of a running VM.
+pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'a> {
+    let measured = format!("measured for {:.0} s", found.outcome.seconds);
+    Report {
+        study: "compare",
+        title: format!("Tuning of {}", vm::name(&found.vm)),
+        basis: vm::recorded(recording, &found.vm, found.applied.then_some(measured)),
+        answer: answer(found),
+        next: next(recording, found),
+        notices: super::notices(&found.outcome, Vec::new(), Vec::new()),
+        sections: sections(found),
+        method: only_if(found.applied, method(found)),
+        origin: origin(recording),
+        ..Report::default()
+    }
+}
+
+/// Returns the changes that helped, with their gain; else the changes to try; or that there are none.
+fn answer(found: &TuneFindings) -> String {
+    let name = vm::name(&found.vm);
+    let [first, others @ ..] = &found.outcome.candidates[..] else {
+        return format!(
+            "{name}: there is nothing to try while it runs: no cause was found that a live setting removes."
+        );
+    };
+    if !found.applied {
+        return format!("{name}: to try: {}", to_try(&first.candidate, others.len()));
+    }
+    super::answer(&name, &found.outcome, "", |total, rows| {
+        let actions = rows.iter().map(|row| &*row.candidate.change.action);
+        let actions = actions.joined("; ");
+        let state = match (found.is_on, rows.len() > 1) {
+            (true, false) => "It was left on",
+            (true, true) => "They were left on",
+            (false, false) => "It is not kept",
+            (false, true) => "They are not kept",
+        };
+        // The figure that counts, where it is one of the VM's.
+        let moved = found.moved.iter().find(|row| row.name == found.metric);
+        let moved = moved.map_or(String::new(), |row| {
+            format!(", {} → {}", value(row, row.before), value(row, row.after))
+        });
+        let (gain, metric) = (gain(total), &found.metric);
+        format!("{name} {gain}: {metric}{moved}. {actions}. {state}.")
+    })
+}
+
+/// "Unpin its vCPUs (at most 12 % of the time), and 2 other changes. Nothing was changed yet."
+fn to_try(first: &Candidate, others: usize) -> String {
+    let most = match first.ceiling {
+        0.0 => String::new(),
+        ceiling => format!(" (at most {} of the time)", percent(ceiling)),
+    };
+    let others = only_if(
+        others > 0,
+        format!(", and {}", counted(others as u64, "other change")),
+    );
+    format!(
+        "{}{most}{others}. Nothing was changed yet.",
+        first.change.action
+    )
+}
+
+fn next(recording: &Recording, found: &TuneFindings) -> Vec<String> {
+    let argument = found.vm.argument();
+    let folder = shell_line(&[recording.folder.display().to_string()]);
+    match (found.applied, found.is_on) {
+        (false, _) if found.outcome.candidates.is_empty() => {
+            vec![format!("vmtax diagnose {argument}")]
+        }
+        (false, _) => vec![format!("vmtax tune --vm {argument} --apply")],
+        (true, true) => vec![format!("vmtax undo {folder}")],
+        (true, false) => vec![format!("vmtax diagnose {argument}")],
+    }
+}
+
+fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
+    let title = match found.applied {
+        true => "Changes",
+        false => "Changes to try",
+    };
+    let is_any = !found.outcome.candidates.is_empty();
+    let changes = is_any.then(|| Section::new(title, [changes(found)]));
+    let moved = before_after("Without vs. with the kept changes", &found.moved);
+    changes.into_iter().chain(moved).collect()
+}
+
+fn changes(found: &TuneFindings) -> Table {
+    let at_most = "At most: the fraction of the time that its cause takes.";
+    let table = super::changes(&found.outcome).column(figures("at most"), |row| {
+        match row.candidate.ceiling {
+            ceiling if ceiling > 0.0 => percent(ceiling),
+            _ => NONE.to_owned(),
+        }
+    });
+    let (table, meaning) = if found.applied {
+        let meaning = format!("{} {at_most}", super::of_ratios("pair"));
+        (super::measured(table, "pair"), meaning)
+    } else {
+        let settings = table.column(words("settings").broken(24, 16), |row| settings(row));
+        (settings, at_most.to_owned())
+    };
+    let notes = super::notes(&found.outcome, meaning, None);
+    table.done().notes(notes)
+}
+
+/// The settings and their new values; of many the first.
+fn settings(row: &TuneRow<Candidate>) -> String {
+    let [first, others @ ..] = &row.candidate.change.settings[..] else {
+        return String::new();
+    };
+    let value = match &first.setting {
+        LiveSetting::DiskLimits { .. } if first.value == "{}" => "none",
+        _ => &first.value,
+    };
+    let more = only_if(!others.is_empty(), format!(", and {} more", others.len()));
+    format!("{}: {value}{more}", first.setting.label())
+}
+
+fn method(found: &TuneFindings) -> Vec<String> {
+    let how = "Each change is measured in pairs, with and without it, under the VM's own load; of two consecutive pairs one is A B and \
+               the other B A, in random order. A pair gives one ratio: time per operation, or the inverse of a rate, with the change ÷ without it. A sequential \
+               sign test decides after 8, 11 and 15 pairs; a change that is 5 % slower in each of its first three pairs is reverted. Changes that help are \
+               measured again, with the other helpful changes on, and then all kept changes vs. none: the reported gain comes from these pairs only, \
+               to avoid selection bias.";
+    let causes = found.outcome.candidates.iter().map(|row| &row.candidate);
+    let causes = causes.map(|one| format!("{}: {}", one.change.action, one.finding));
+    [how.to_owned()].into_iter().chain(causes).collect()
+}
+
+/// Returns a text about the part of the run that begins with a step, for the progress on a terminal; `None` if the
+/// step is the next pair of the same question.
+pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Option<String> {
+    let TuneStep::Pair(plan) = step else {
+        return None;
+    };
+    let last = records.iter().rev().find_map(|record| match record {
+        TuneRecord::Pair { plan, .. } => Some(plan),
+        _ => None,
+    });
+    if last.is_some_and(|last| last.is_of(plan.phase, &plan.changed)) {
+        return None;
+    }
+    let action = |number: &usize| Some(spec.candidates.get(*number)?.change.action.as_str());
+    let actions = plan.changed.iter().filter_map(action).joined("; ");
+    let number = plan.changed.first().map_or(1, |first| first + 1);
+    Some(match plan.phase {
+        TunePhase::Screening => {
+            let all = spec.candidates.len();
+            format!(
+                "change {number} of {all}: {actions}: measured with and without, up to 15 pairs"
+            )
+        }
+        TunePhase::Confirmation => format!("it helped; measured again: {actions}"),
+        TunePhase::Total => format!("all kept changes vs. none: {actions}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_findings::{BeforeAfter, Comparison, Estimate, TuneOutcome, TuneVerdict, Verdict};
+    use vmtax_model::{ChangeCost, Interval, LiveChange, LiveMetric, SettingValue, VmFacts};
+
+    fn row(action: &str, verdict: TuneVerdict) -> TuneRow<Candidate> {
+        let setting = LiveSetting::DiskLimits {
+            device: "d0".to_owned(),
+        };
+        let change = LiveChange {
+            action: action.to_owned(),
+            cost: ChangeCost::Live,
+            metric: Some(LiveMetric::Latency),
+            disk: None,
+            settings: vec![SettingValue {
+                setting,
+                value: "{}".to_owned(),
+            }],
+        };
+        let candidate = Candidate {
+            rule: String::new(),
+            finding: "It is slow.".to_owned(),
+            ceiling: 0.9,
+            change,
+        };
+        TuneRow {
+            candidate,
+            verdict,
+            why: None,
+            beside: None,
+            screening: None,
+            confirmation: None,
+        }
+    }
+
+    fn found(candidates: Vec<TuneRow<Candidate>>, applied: bool) -> TuneFindings {
+        TuneFindings {
+            vm: VmFacts {
+                name: Some("db".to_owned()),
+                ..VmFacts::unknown(7)
+            },
+            applied,
+            metric: LiveMetric::Latency.label().to_owned(),
+            moved: Vec::new(),
+            is_on: false,
+            outcome: TuneOutcome {
+                total: None,
+                candidates,
+                not_tried: Vec::new(),
+                ended: None,
+                seconds: 30.0,
+            },
+        }
+    }
+
+    #[test]
+    fn the_answer_says_what_helped_or_that_nothing_did_or_what_to_try() {
+        let interval = Some(Interval {
+            low: 0.01,
+            high: 0.08,
+            coverage: 0.95,
+        });
+        let ratio = Estimate {
+            median: 0.02,
+            interval,
+        };
+        let total = Comparison {
+            ratio,
+            difference: None,
+            rounds: 8,
+            p: None,
+            verdict: Verdict::Faster,
+        };
+        let moved = BeforeAfter {
+            name: LiveMetric::Latency.label().to_owned(),
+            unit: "ns".to_owned(),
+            before: 46e6,
+            after: 881e3,
+            comparison: None,
+        };
+        let kept = row("Remove the I/O limits of disk0", TuneVerdict::Keep);
+        let mut helped = TuneFindings {
+            moved: vec![moved],
+            is_on: true,
+            ..found(vec![kept.clone()], true)
+        };
+        helped.outcome.total = Some(total);
+        let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
+        assert_eq!(
+            answer(&helped),
+            "db is 50.0 times as fast (95 % CI 12.5–100): latency of disk requests (BLKAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
+             It was left on."
+        );
+        let rejected = TuneRow {
+            screening: Some(total),
+            ..row("Unpin", TuneVerdict::Reject)
+        };
+        assert_eq!(
+            answer(&found(vec![rejected], true)),
+            "db: the change that was tried did not measurably help; nothing is kept."
+        );
+        let refused = row("Unpin", TuneVerdict::Refused);
+        assert_eq!(
+            answer(&found(vec![refused], true)),
+            "db: no change was measured; nothing is kept."
+        );
+        assert_eq!(
+            answer(&found(vec![kept.clone(), kept.clone()], false)),
+            "db: to try: Remove the I/O limits of disk0 (at most 90 % of the time), and 1 other change. Nothing was changed yet."
+        );
+        assert!(answer(&found(Vec::new(), true)).contains("nothing to try"));
+        assert_eq!(settings(&kept), "I/O limits of d0: none");
+    }
+}

@@ -1,0 +1,248 @@
+//! Jobs of fio that somebody pasted: run by the host's fio, natively and in a guest, with its own figures; what names another file,
+//! device or program is refused by its name.
+
+use crate::common::{Place, root_methods, skipped};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// True if this machine has fio.
+fn has_fio() -> bool {
+    let is_there = Command::new("fio").arg("--version").output().is_ok();
+    if !is_there {
+        skipped("fio is not installed");
+    }
+    is_there
+}
+
+/// The corpus of the fuzz target: jobs as people paste them.
+fn case(name: &str) -> PathBuf {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/fio");
+    let found = fs::read_dir(corpus)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
+    let mut found = found.filter(|path| {
+        path.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with(name)
+    });
+    found.next().unwrap()
+}
+
+fn job_of(plan: &str) -> String {
+    let plan: toml::Table = toml::from_str(plan).unwrap();
+    plan["workload"][0]["options"]["job"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn pasted_jobs_are_read_as_fio_reads_them() {
+    if !has_fio() {
+        return;
+    }
+    let place = Place::new();
+    for (name, expected) in [
+        (
+            "fio-01",
+            "--name=db --direct=1 --ioengine=libaio --rw=randread --bs=8k --iodepth=4",
+        ),
+        ("fio-02", "--name=a --direct=1 --rw=write --bs=4k"),
+        ("fio-03", "--name=a --direct=1 --rw=randread --bs=4k"),
+        (
+            "fio-04",
+            "--name=a --direct=1 --ioengine=libaio --rw=randread --bs=4k --iodepth=64",
+        ),
+        ("fio-05", "--name=a --direct=1 --rw=randread --bs=4kb"),
+        (
+            "fio-06",
+            "--name=a --direct=1 --rw=randread --bs=4k --percentile_list=50:99:99.9 --randseed=7 --exitall",
+        ),
+        (
+            "fio-08",
+            "--name=a --direct=1 --rw=randread --bs=4k --iodepth=16 --ioengine=libaio --runtime=30 --time_based",
+        ),
+    ] {
+        let start = place
+            .vmtax("tune --machine tcg --dry-run --fio")
+            .arg(case(name));
+        assert_eq!(job_of(&start.succeeds().stdout), expected, "{name}");
+    }
+    let two = place
+        .vmtax("tune --machine tcg --dry-run --section writes --fio")
+        .arg(case("fio-07"));
+    let plan = two.succeeds().stdout;
+    assert!(
+        job_of(&plan).starts_with("--name=writes ") && !plan.contains("--name=reads"),
+        "{plan}"
+    );
+    assert!(
+        plan.contains("filename=/dev/vdb: the measured disk"),
+        "{plan}"
+    );
+    let pasted = fs::read_to_string(case("fio-08")).unwrap();
+    let plan = place
+        .vmtax("tune --machine tcg --dry-run --fio")
+        .arg(pasted)
+        .succeeds()
+        .stdout;
+    assert!(
+        job_of(&plan).contains("--iodepth=16") && plan.contains("metric = \"fio.iops\""),
+        "{plan}"
+    );
+    let rated = "fio --name=a --rw=randread --rate_iops=500";
+    let plan = place
+        .vmtax("tune --machine tcg --dry-run --fio")
+        .arg(rated)
+        .succeeds()
+        .stdout;
+    assert!(plan.contains("metric = \"fio.clat-mean\""), "{plan}");
+}
+
+#[test]
+fn what_names_a_file_a_device_or_a_program_is_refused_by_its_name() {
+    if !has_fio() {
+        return;
+    }
+    let place = Place::new();
+    let (canary, disk) = (
+        place.put("canary", vec![1; 1 << 20]),
+        place.put("disk.raw", vec![2; 1 << 20]),
+    );
+    let named = canary.display();
+    for (option, refusal) in [
+        (
+            format!("exec_prerun=dd if=/dev/zero of={named}"),
+            "exec_prerun=",
+        ),
+        (format!("exec_postrun=rm {named}"), "exec_postrun="),
+        (format!("filename={named}:{named}"), "names several files"),
+        (format!("read_iolog={named}"), "read_iolog="),
+        (format!("write_iolog={named}"), "write_iolog="),
+        (format!("replay_redirect={named}"), "replay_redirect="),
+        (format!("opendir={named}"), "opendir="),
+        (format!("include {named}"), "include="),
+        ("ioengine=exec".to_owned(), "ioengine=exec"),
+        (
+            "ioengine=external:/tmp/x.so".to_owned(),
+            "ioengine=external:/tmp/x.so",
+        ),
+        ("ioengine=filedelete".to_owned(), "ioengine=filedelete"),
+        ("mem=mmap:/dev/sda".to_owned(), "mem=mmap:/dev/sda"),
+        (
+            "new_option_of_fio_9=1".to_owned(),
+            "does not know this option",
+        ),
+    ] {
+        let job = place.put("job.fio", format!("[a]\nrw=write\n{option}\n"));
+        place.vmtax("tune --fio").arg(job).fails(&[refusal]);
+    }
+    // What is mapped goes to the measured disk.
+    let mapped =
+        format!("job=--name=a --rw=write --size=4g --unlink=1 --directory=/ --filename={named}");
+    place
+        .vmtax("agent run fio time=0.1 --disk")
+        .arg(&disk)
+        .arg(mapped)
+        .succeeds();
+    assert_eq!(fs::read(&canary).unwrap(), vec![1; 1 << 20]);
+    assert_eq!(fs::metadata(&disk).unwrap().len(), 1 << 20);
+    // A plan from somebody else is checked, too.
+    let hostile = "job=--name=a --rw=write --exec_prerun=id";
+    place
+        .vmtax("agent run fio --disk")
+        .arg(&disk)
+        .arg(hostile)
+        .fails(&["exec_prerun=id"]);
+    place
+        .vmtax("tune --fio nowhere.fio")
+        .fails(&["nowhere.fio", "is no file"]);
+    place
+        .vmtax("tune --fio")
+        .arg(case("fio-01"))
+        .words("-- disk")
+        .fails(&["--fio names the workload"]);
+    place.nothing_is_left();
+}
+
+/// The value in fio's own output, by its path.
+fn of_fio(output: &Value, path: &[&str]) -> f64 {
+    let value = path
+        .iter()
+        .fold(&output["jobs"][0], |value, key| &value[key]);
+    value.as_f64().unwrap_or_else(|| panic!("{path:?}"))
+}
+
+#[test]
+fn figures_are_fios_own_to_the_digit_natively_and_in_a_guest() {
+    if !has_fio() {
+        return;
+    }
+    let place = Place::new();
+    let share = root_methods()[0];
+    let options = "job = \"--name=a --rw=randread --bs=8k --direct=1 --ioengine=libaio --iodepth=4\"\ntime = \"0.3\"";
+    let plan = format!(
+        "schema = 1\nname = \"fio\"\nstudy = \"overhead\"\nrounds = 1\nseed = 1\ntimeout-s = 120\nmachines = [\"native\", \"tcg\"]\n\
+         [[workload]]\nname = \"fio\"\n[workload.options]\n{options}\n\
+         [[variant]]\nname = \"\"\n[variant.set]\nshare = \"{share}\"\n"
+    );
+    let file = place.put("plan.toml", plan);
+    let start = place.vmtax("run --output out").arg(&file);
+    start.start(180).outcome().exits(0);
+    let mut machines = Vec::new();
+    for trial in fs::read_dir(place.path("out/trials")).unwrap().flatten() {
+        let read = |name| -> Value {
+            serde_json::from_str(&fs::read_to_string(trial.path().join(name)).unwrap()).unwrap()
+        };
+        let (fio, record) = (read("fio.json"), read("trial.json"));
+        machines.push(record["machine"].as_str().unwrap().to_owned());
+        let measures = record["result"]["measures"].as_array().unwrap();
+        let figure = |id: &str| {
+            let mut all = measures.iter();
+            all.find(|measure| measure["metric"] == id).unwrap()["value"]
+                .as_f64()
+                .unwrap()
+        };
+        for (id, path) in [
+            ("fio.iops", &["read", "iops"][..]),
+            ("fio.clat-mean", &["read", "clat_ns", "mean"]),
+            (
+                "fio.clat-p50",
+                &["read", "clat_ns", "percentile", "50.000000"],
+            ),
+            (
+                "fio.clat-p99",
+                &["read", "clat_ns", "percentile", "99.000000"],
+            ),
+        ] {
+            assert_eq!(figure(id), of_fio(&fio, path), "{id}");
+        }
+        let given = &fio["jobs"][0]["job options"];
+        assert_eq!(
+            (given["rw"].as_str(), given["bs"].as_str()),
+            (Some("randread"), Some("8k"))
+        );
+        assert_eq!(
+            (given["iodepth"].as_str(), given["filename"].as_str()),
+            (Some("4"), Some("/disk"))
+        );
+    }
+    machines.sort();
+    assert_eq!(machines, ["native", "tcg"]);
+    // A fio that fails ends the run, with its own words and status.
+    let text = fs::read_to_string(&file)
+        .unwrap()
+        .replace("randread", "bogus");
+    let bad = place.put(
+        "bad.toml",
+        text.replace("\"native\", \"tcg\"", "\"native\""),
+    );
+    let outcome = place.vmtax("run").arg(&bad).start(60).outcome().exits(1);
+    outcome.says("exit status 1").says("rw=bogus");
+    place.nothing_is_left();
+}
