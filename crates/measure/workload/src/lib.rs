@@ -22,7 +22,7 @@ pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
 pub use fio::{
     FioDirection, FioError, FioJob, FioJobResult, FioLatency, FioOutput, FioPaste, INSTALL_FIO,
-    fio_output, json_documents,
+    fio_output, json_documents, set_mount_attributes,
 };
 pub use net_server::{SERVER_THREADS, bulk_address, serve};
 pub use options::{Alias, OptionInfo};

@@ -11,11 +11,12 @@ use rustix::mount::{
 };
 use rustix::process::{getgid, getuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use vmtax_workload::set_mount_attributes;
 
 /// From now on what this process mounts is its own. It is for the sake of `tree`, which an error names.
 pub(crate) fn own(tree: &Path) -> Result<(), MachineError> {
@@ -60,39 +61,12 @@ pub(crate) fn over_itself(tree: &Path, attributes: u64) -> Result<(), MachineErr
         source,
     };
     mount_bind_recursive(tree, tree).map_err(|e| failed(e.into()))?;
-    set(tree, attributes).map_err(failed)?;
+    set_mount_attributes(tree, attributes).map_err(failed)?;
     // A working folder in the tree is still that below the new mount, and could be written to.
     let whole = fs::canonicalize(tree).map_err(failed)?;
     match std::env::current_dir() {
         Ok(here) if here.starts_with(&whole) => std::env::set_current_dir(here).map_err(failed),
         _ => Ok(()),
-    }
-}
-
-/// Gives what is mounted at `at`, and all that is mounted below, more attributes: at once, so that none can be forgotten.
-pub(crate) fn set(at: &Path, attributes: u64) -> io::Result<()> {
-    let path = CString::new(at.as_os_str().as_bytes())?;
-    let more = libc::mount_attr {
-        attr_set: attributes,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    // SAFETY: the kernel reads the path, and of the attributes as many bytes as it is told there are.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            libc::AT_RECURSIVE,
-            &raw const more,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
     }
 }
 

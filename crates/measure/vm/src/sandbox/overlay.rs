@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use vmtax_model::OWN;
+use vmtax_workload::set_mount_attributes;
 
 /// Directories that an ordinary user writes to, besides the home directory and the working directory.
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -91,7 +92,7 @@ impl Discard {
     /// All files read-only, and layers on the folders that the user writes to.
     fn folders(&self, root: &Path, layers: &mut Layers, is_own: bool) -> io::Result<()> {
         mount_bind_recursive("/", root)?;
-        mounts::set(root, libc::MOUNT_ATTR_RDONLY)?;
+        set_mount_attributes(root, libc::MOUNT_ATTR_RDONLY)?;
         bind_own(root)?;
         let home = std::env::var_os("HOME").map(PathBuf::from).into_iter();
         let folders = home
@@ -160,7 +161,7 @@ fn bind_own(root: &Path) -> io::Result<()> {
 /// Mounts a file or folder at another place, where nothing can be written to it.
 fn read_only(from: &Path, at: &Path) -> io::Result<()> {
     mount_bind(from, at)?;
-    mounts::set(at, libc::MOUNT_ATTR_RDONLY)
+    set_mount_attributes(at, libc::MOUNT_ATTR_RDONLY)
 }
 
 /// Makes the mount `root` the root of this namespace.

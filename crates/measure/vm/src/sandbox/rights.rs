@@ -20,6 +20,7 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+use vmtax_workload::set_mount_attributes;
 
 /// User ids of no one: systemd gives these to services for the time that they run.
 const FIRST_USER: u32 = 61_184;
@@ -194,7 +195,7 @@ fn write_only(trees: &[PathBuf]) -> io::Result<()> {
         .map(clone)
         .collect();
     let kept = kept?;
-    mounts::set(
+    set_mount_attributes(
         Path::new("/"),
         libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV,
     )?;

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_model::OWN;
+use vmtax_workload::set_mount_attributes;
 
 /// File systems mounted on the host's root: those that guests see, and those that they do not see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,7 +87,7 @@ pub(crate) fn put_at(at: &Path) -> Result<(), MachineError> {
     let failed = |source: io::Error| MachineError::NoRoot { source };
     let found = root_mounts()?;
     mount_bind_recursive("/", at).map_err(|e| failed(e.into()))?;
-    mounts::set(at, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV).map_err(failed)?;
+    set_mount_attributes(at, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV).map_err(failed)?;
     let refused = found.refused.iter().map(|(path, _)| path);
     let gone: Vec<PathBuf> = refused
         .chain(&found.kernels)

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, io};
+use vmtax_workload::set_mount_attributes;
 
 /// Where the server sees the tree.
 pub(crate) const TREE: &str = "/vmtax-tree";
@@ -120,7 +121,7 @@ impl Jail {
             self.copy(&self.file)?;
         }
         let closed = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-        mounts::set(&self.root, closed)?;
+        set_mount_attributes(&self.root, closed)?;
         mount("tmpfs", self.at(RUN), "tmpfs", small, c"mode=755,size=16M")?;
         if is_in_run {
             self.copy(&self.file)?;

@@ -12,6 +12,7 @@ pub use error::FioError;
 pub use job::{FioJob, FioPaste};
 pub(crate) use output::Summary;
 pub use output::{FioDirection, FioJobResult, FioLatency, FioOutput, fio_output, json_documents};
+pub use sandbox::set_mount_attributes;
 pub(crate) use sandbox::{DISK, Sandboxed, run};
 
 /// The line that says how to install fio.

@@ -320,7 +320,7 @@ impl Plan {
         }
         mount_bind_recursive(&from, &at).map_err(|e| failed(e.into()))?;
         let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
-        set_attributes(&at, attributes).map_err(failed)
+        set_mount_attributes(&at, attributes).map_err(failed)
     }
 }
 
@@ -396,8 +396,12 @@ fn drop_rights() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives what is mounted at `at`, and below, more attributes (`MOUNT_ATTR_…`).
-fn set_attributes(at: &Path, attributes: u64) -> io::Result<()> {
+/// Gives what is mounted at `at`, and all that is mounted below, more attributes (`MOUNT_ATTR_…`): at once, so that none can be
+/// forgotten.
+///
+/// # Errors
+/// Those of `mount_setattr`, and a path with a NUL byte.
+pub fn set_mount_attributes(at: &Path, attributes: u64) -> io::Result<()> {
     let path = CString::new(at.as_os_str().as_bytes())?;
     let more = libc::mount_attr {
         attr_set: attributes,
