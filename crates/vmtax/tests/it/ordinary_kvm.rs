@@ -163,7 +163,9 @@ fn every_exit_has_a_name_and_a_halted_vcpu_costs_nothing() {
         .start(LIMIT_S)
         .outcome()
         .exits(0);
-    text.shows("its vCPUs are halted").shows("other exits take");
+    text.shows("its vCPUs run the guest")
+        .shows("are halted")
+        .shows("other exits take");
 }
 
 #[test]
