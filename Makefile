@@ -5,9 +5,7 @@ VMTAX := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release/vmtax
 PREFIX ?= /usr/local
 SHARE := $(DESTDIR)$(PREFIX)/share
 STAGE := $(CURDIR)/target/stage
-VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-TARBALL := target/vmtax-$(VERSION)-x86_64-linux.tar.gz
 # Where scripts/setup puts what it does not take from the distribution.
 export PATH := $(PATH):$(CURDIR)/target/tools/bin
 FUZZ_INPUTS ?= 1000000
@@ -59,7 +57,7 @@ lint: ## formatting, clippy, oldest Rust, licences, advisories, documentation wi
 	scripts/check-layers
 	scripts/check-docs
 	scripts/check-extending
-	shellcheck scripts/* .ci/run box/box box/image
+	shellcheck scripts/* .ci/run box/box box/image packaging/install.sh
 
 bench: ## measure vmtax beside sysbench, fio, sockperf, iperf3, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
 	@scripts/setup bench
@@ -100,12 +98,10 @@ stage:
 	@rm -rf $(STAGE)
 	@$(MAKE) --no-print-directory install DESTDIR=$(STAGE) PREFIX=/usr
 
-dist: ## pack the static program, man pages, completions and licences: target/vmtax-VERSION-x86_64-linux.tar.gz
+dist: ## make the files of a release below target/dist: archive, checksum, install.sh, PKGBUILD
 	@scripts/setup build
 	@$(MAKE) --no-print-directory stage
-	tar --create --gzip --file $(TARBALL) --directory $(STAGE) --transform 's,^usr,vmtax-$(VERSION),' \
-	    --sort=name --owner=0 --group=0 --numeric-owner usr
-	@echo $(TARBALL)
+	scripts/pack $(STAGE)/usr target/dist
 
 deb: ## make a Debian package below target/debian
 	@scripts/setup deb

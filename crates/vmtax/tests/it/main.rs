@@ -27,6 +27,7 @@ mod history;
 mod hostile_folder;
 mod hostile_qemu;
 mod import;
+mod install;
 mod kvm_guest;
 mod kvm_network;
 mod language;
