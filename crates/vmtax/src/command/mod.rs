@@ -7,6 +7,7 @@ mod history;
 mod host;
 mod import;
 mod list;
+mod man;
 mod progress;
 mod record;
 mod report;
@@ -21,6 +22,7 @@ pub use history::{fleet, history};
 pub use host::{doctor, undo, vms};
 pub use import::{import, profile};
 pub use list::list;
+pub use man::man;
 pub use progress::Verbosity;
 pub use report::report;
 pub use review::review;
@@ -93,12 +95,5 @@ pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Fault> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "vmtax", &mut text);
     print(&String::from_utf8_lossy(&text))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-pub fn man(folder: &Path) -> Result<ExitCode, Fault> {
-    let failed = |e| Fault::file(format!("writing manual pages into {}", folder.display()), e);
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), folder).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }
