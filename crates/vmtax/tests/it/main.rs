@@ -9,6 +9,7 @@ mod agent;
 mod campaigns;
 mod cli;
 mod compare;
+mod completions;
 mod dataset;
 mod diagnose;
 mod doctor;
