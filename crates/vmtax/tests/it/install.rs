@@ -20,7 +20,12 @@ fn archive() -> String {
 fn packed(place: &Place) -> PathBuf {
     place.put("stage/share/man/man1/vmtax.1", ".TH vmtax 1\n");
     fs::create_dir(place.path("stage/bin")).unwrap();
-    fs::copy(binary(), place.path("stage/bin/vmtax")).unwrap();
+    // Without what debuggers read it is packed in a second.
+    let strip = place
+        .program("strip")
+        .arg("-o")
+        .arg(place.path("stage/bin/vmtax"));
+    strip.arg(binary()).succeeds();
     let release = place.path("release");
     let pack = place.program(root().join("scripts/pack"));
     pack.arg(place.path("stage")).arg(&release).succeeds();

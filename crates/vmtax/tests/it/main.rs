@@ -39,6 +39,7 @@ mod matrix;
 mod my_vm;
 mod network;
 mod ordinary_kvm;
+mod packaging;
 mod planted;
 mod profile;
 mod profile_exits;
