@@ -5,9 +5,7 @@ VMTAX := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release/vmtax
 PREFIX ?= /usr/local
 SHARE := $(DESTDIR)$(PREFIX)/share
 STAGE := $(CURDIR)/target/stage
-VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-TARBALL := target/vmtax-$(VERSION)-x86_64-linux.tar.gz
 # Where scripts/setup puts what it does not take from the distribution.
 export PATH := $(PATH):$(CURDIR)/target/tools/bin
 FUZZ_INPUTS ?= 1000000
@@ -59,7 +57,7 @@ lint: ## formatting, clippy, oldest Rust, licences, advisories, documentation wi
 	scripts/check-layers
 	scripts/check-docs
 	scripts/check-extending
-	shellcheck scripts/* .ci/run box/box box/image
+	shellcheck scripts/* .ci/run box/box box/image packaging/install.sh packaging/compare-action
 
 bench: ## measure vmtax beside sysbench, fio, sockperf, iperf3, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
 	@scripts/setup bench
@@ -81,7 +79,7 @@ faults: ## make each system call of vmtax fail once, or FAULTS=N of them, as roo
 build: ## build the release: target/x86_64-unknown-linux-gnu/release/vmtax
 	$(CARGO) build --release --locked --package vmtax
 
-install: build ## install below PREFIX (/usr/local), with man pages, completions, licences
+install: build ## install below PREFIX (/usr/local), with man pages, completions, systemd unit, licences
 	install -D -m 755 $(VMTAX) $(DESTDIR)$(PREFIX)/bin/vmtax
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions \
 	    $(SHARE)/fish/vendor_completions.d $(SHARE)/doc/vmtax
@@ -89,7 +87,8 @@ install: build ## install below PREFIX (/usr/local), with man pages, completions
 	$(VMTAX) completions bash > $(SHARE)/bash-completion/completions/vmtax
 	$(VMTAX) completions zsh > $(SHARE)/zsh/site-functions/_vmtax
 	$(VMTAX) completions fish > $(SHARE)/fish/vendor_completions.d/vmtax.fish
-	install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD-PARTY.md $(SHARE)/doc/vmtax
+	install -D -m 644 packaging/vmtax-exporter.service $(DESTDIR)$(PREFIX)/lib/systemd/system/vmtax-exporter.service
+	install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD-PARTY.md packaging/grafana-dashboard.json $(SHARE)/doc/vmtax
 	scripts/third-party > $(SHARE)/doc/vmtax/THIRD-PARTY-LICENSES.txt
 
 docs: ## build docs/ as a searchable book: target/book/index.html
@@ -100,12 +99,10 @@ stage:
 	@rm -rf $(STAGE)
 	@$(MAKE) --no-print-directory install DESTDIR=$(STAGE) PREFIX=/usr
 
-dist: ## pack the static program, man pages, completions and licences: target/vmtax-VERSION-x86_64-linux.tar.gz
+dist: ## make the files of a release below target/dist: archive, checksum, install.sh, PKGBUILD
 	@scripts/setup build
 	@$(MAKE) --no-print-directory stage
-	tar --create --gzip --file $(TARBALL) --directory $(STAGE) --transform 's,^usr,vmtax-$(VERSION),' \
-	    --sort=name --owner=0 --group=0 --numeric-owner usr
-	@echo $(TARBALL)
+	scripts/pack $(STAGE)/usr target/dist
 
 deb: ## make a Debian package below target/debian
 	@scripts/setup deb

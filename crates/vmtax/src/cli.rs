@@ -47,7 +47,7 @@ Exit status: 0 done, 1 a check failed, 2 could not run (with the
 reason), 130 interrupted.";
 
 /// Commands by what a person wants.
-const GROUPS: &[(&str, &[&str])] = &[
+pub const GROUPS: &[(&str, &[&str])] = &[
     ("Check the host", &["doctor"]),
     (
         "Running VMs",

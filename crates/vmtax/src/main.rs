@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     {
         vmtax_agent::init();
     }
+    command::answer_shell();
     // A file that reaches `ulimit -f` is an error of its write, with a message: not the end of this process. What is
     // executed gets the default back, as it would not if the signal was ignored.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

@@ -14,4 +14,4 @@ pub use process::NoMonitor;
 pub use qemu::guest_program::GuestProgram;
 pub use qemu::monitor::Monitor;
 pub use qemu::probe_points::disk_probe_points;
-pub use vm::{FindError, Vm, find, is_vm, pids, process_identity, running};
+pub use vm::{FindError, Vm, find, is_vm, pids, process_identity, running, running_vms};

@@ -54,7 +54,7 @@ host.governor (restored afterwards), name, an option of the workload (bs=4K, dis
 in a value is doubled (,,), as for QEMU.
 Metrics are analysed after each round, until all have a verdict or the budget is spent; intervals are corrected for these \
 interim analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
-With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold: docs/compare.md.
+With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold, 3 if no metric could be tested: docs/compare.md.
 
 Examples:
   vmtax compare --qemu 7.2 --qemu 10.0 cpu syscalls disk

@@ -48,12 +48,15 @@ fn headline(listing: &Listing) -> Option<String> {
     if matches!(listing.state, State::Damaged { .. }) {
         return None;
     }
-    let stored = read_bounded(&listing.folder.join(HEADLINE), MAX_HEADLINE)
+    stored_headline(&listing.folder).or_else(|| analyzed(&listing.folder))
+}
+
+/// Returns the first sentence of a recording's report; `None` where it was not written down.
+pub(super) fn stored_headline(folder: &Path) -> Option<String> {
+    let stored = read_bounded(&folder.join(HEADLINE), MAX_HEADLINE)
         .ok()
         .flatten();
-    stored
-        .and_then(|text| String::from_utf8(text).ok())
-        .or_else(|| analyzed(&listing.folder))
+    stored.and_then(|text| String::from_utf8(text).ok())
 }
 
 fn analyzed(folder: &Path) -> Option<String> {

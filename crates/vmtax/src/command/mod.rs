@@ -1,12 +1,14 @@
 //! The subcommands: each calls the stages that it needs.
 
 mod agent;
+mod completions;
 mod export;
 mod get;
 mod history;
 mod host;
 mod import;
 mod list;
+mod man;
 mod progress;
 mod record;
 mod report;
@@ -15,28 +17,27 @@ mod study;
 mod top;
 
 pub use agent::{agent_echo, agent_observe, agent_run, agent_serve, jail, watchdog};
+pub use completions::{answer_shell, completions};
 pub use export::export;
 pub use get::{build, get};
 pub use history::{fleet, history};
 pub use host::{doctor, undo, vms};
 pub use import::{import, profile};
 pub use list::list;
+pub use man::man;
 pub use progress::Verbosity;
 pub use report::report;
 pub use review::review;
 pub use study::{compare, exec, reproduce, study, tune};
 pub use top::top;
 
-use crate::cli::Cli;
 use crate::fault::Fault;
 use crate::messages::{note, tell};
-use clap::CommandFactory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::OnceLock;
 use vmtax_report::Style;
 use vmtax_vm::Interrupt;
@@ -87,18 +88,4 @@ fn interrupt() -> Result<&'static Interrupt, Fault> {
         signal_hook::low_level::pipe::register(signal, end).map_err(failed)?;
     }
     Ok(INTERRUPT.get_or_init(|| Interrupt::new(ours.into())))
-}
-
-pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Fault> {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "vmtax", &mut text);
-    print(&String::from_utf8_lossy(&text))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-pub fn man(folder: &Path) -> Result<ExitCode, Fault> {
-    let failed = |e| Fault::file(format!("writing manual pages into {}", folder.display()), e);
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), folder).map_err(failed)?;
-    Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 
 use crate::common::{Place, binary, json, kernel, trials};
 use crate::language::help_pages;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -64,13 +65,12 @@ fn the_version_is_the_packages() {
 #[test]
 fn completions_are_made_for_the_usual_shells() {
     let place = Place::new();
-    for shell in ["bash", "zsh", "fish"] {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         place
             .vmtax("completions")
             .arg(shell)
             .succeeds()
-            .shows("doctor")
-            .shows("boot-timeout");
+            .shows("VMTAX_COMPLETE");
     }
     let script = place.put(
         "vmtax.bash",
@@ -84,19 +84,36 @@ fn manual_pages_are_written_for_every_subcommand() {
     let place = Place::new();
     let folder = place.path("man");
     place.vmtax("man").arg(&folder).succeeds();
-    for page in [
-        "vmtax.1",
-        "vmtax-run.1",
-        "vmtax-doctor.1",
-        "vmtax-report.1",
-        "vmtax-list.1",
-        "vmtax-get-kernel.1",
-    ] {
-        let text = fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
-        assert!(text.contains(".TH"), "{page}");
+    let mut pages = BTreeSet::new();
+    for (command, help) in help_pages(&[]) {
+        let name = command.trim_end_matches("--help").trim().replace(' ', "-");
+        let text = fs::read_to_string(folder.join(format!("{name}.1")))
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        let sections: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(".SH "))
+            .map(|title| title.trim_matches('"'))
+            .collect();
+        let expected = ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "SEE ALSO"];
+        assert!(
+            expected.iter().all(|one| sections.contains(one)),
+            "{name}: {sections:?}"
+        );
+        assert!(!sections.contains(&"EXTRA"), "{name}");
+        for (title, is_there) in [
+            ("EXAMPLES", help.contains("\nExamples:\n")),
+            ("FILES", help.contains("--dir ") || help.contains("--qemu ")),
+        ] {
+            assert!(!is_there || sections.contains(&title), "{name}: {title}");
+        }
+        pages.insert(format!("{name}.1"));
     }
     // What is hidden from help has no page.
-    assert!(!folder.join("vmtax-watchdog.1").exists());
+    let written = fs::read_dir(&folder).unwrap().flatten();
+    let written: BTreeSet<String> = written
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(written, pages);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::path::Path;
 const QUICK: &str = "--machine micro-tcg --seed 3 --repeats 1";
 const READS: &str = "-- disk disk.count=60 disk.time=0";
 /// Of the bare host, in a second.
-const RUN: &str = "--machine native --rounds 6 cpu cpu.max-prime=2000 cpu.time=0.02";
+pub const RUN: &str = "--machine native --rounds 6 cpu cpu.max-prime=2000 cpu.time=0.02";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 fn compare<'a>(place: &'a Place, words: &str) -> crate::common::Start<'a> {
@@ -602,7 +602,7 @@ fn a_setting_of_the_host_is_put_back_even_by_a_killed_controller() {
 }
 
 /// A copy of a recording in which everything took so many times as long as in one where nothing disturbed it.
-fn planted(place: &Place, recording: &Path, name: &str, factor: f64) -> std::path::PathBuf {
+pub fn planted(place: &Place, recording: &Path, name: &str, factor: f64) -> std::path::PathBuf {
     let copy = place.path(name);
     for file in files_below(recording) {
         let to = copy.join(file.strip_prefix(recording).unwrap());

@@ -104,6 +104,11 @@ pub fn find(name: &str) -> Result<VmIdentity, FindError> {
     choose(name, &all).map(vm_of_process)
 }
 
+/// Every running VM by its PID and name, as [`find`] gives one. Nothing of them is asked.
+pub fn running_vms() -> Vec<VmIdentity> {
+    running().into_iter().map(vm_of_process).collect()
+}
+
 /// The VM that a process runs, for a plan.
 fn vm_of_process(pid: i32) -> VmIdentity {
     VmIdentity {

@@ -4,7 +4,7 @@ mod facts;
 mod find;
 pub(crate) mod open_files;
 
-pub use find::{FindError, find, is_vm, pids, process_identity, running};
+pub use find::{FindError, find, is_vm, pids, process_identity, running, running_vms};
 
 use crate::VmmError;
 use crate::process::{NoMonitor, VmmProcess};

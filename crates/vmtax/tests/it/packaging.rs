@@ -1,0 +1,156 @@
+//! What other programs take from `packaging`: Grafana's dashboard, the systemd unit, the GitHub Action.
+
+use crate::common::{Place, binary, skipped};
+use crate::compare::{RUN, planted};
+use regex_lite::Regex;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use vmtax_model::{Counter, DiskCounters, LatencyHistogram, VmCounters, VmFacts};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(name: &str) -> String {
+    let path = root().join(name);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Names of samples in a text: of OpenMetrics or of queries.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let name = Regex::new(r"vmtax_[a-z_]+").unwrap();
+    let names = name.find_iter(text).map(|hit| hit.as_str().to_owned());
+    names.collect()
+}
+
+/// What the program exports: the counters' samples; facts and histograms by a VM that has them.
+fn exported() -> BTreeSet<String> {
+    let disk = DiskCounters {
+        name: "vda".to_owned(),
+        histograms: Some(vec![LatencyHistogram {
+            boundaries: vec![1],
+            bins: vec![1, 1],
+        }]),
+        ..DiskCounters::default()
+    };
+    let vm = VmCounters {
+        disks: vec![disk],
+        ..VmCounters::default()
+    };
+    let text = vmtax_report::openmetrics(&[(&VmFacts::unknown(7), &vm)]);
+    let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let counters = Counter::all().filter(|counter| !counter.metric.is_empty());
+    let mut names: BTreeSet<String> = counters.map(Counter::sample_name).collect();
+    names.extend(metrics(&samples.join("\n")));
+    names
+}
+
+/// Each text of a JSON document.
+fn texts(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => found.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(fields) => fields.values().for_each(|field| texts(field, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_what_is_exported_and_for_all_of_it() {
+    let dashboard: Value = serde_json::from_str(&read("packaging/grafana-dashboard.json")).unwrap();
+    let mut found = Vec::new();
+    texts(&dashboard, &mut found);
+    let (asked, exported) = (metrics(&found.join("\n")), exported());
+    let unknown: Vec<&String> = asked.difference(&exported).collect();
+    assert!(unknown.is_empty(), "not exported: {unknown:?}");
+    let missing: Vec<&String> = exported.difference(&asked).collect();
+    assert!(missing.is_empty(), "on no panel: {missing:?}");
+}
+
+#[test]
+fn the_unit_of_the_exporter_is_one_for_systemd_and_for_vmtax() {
+    let place = Place::new();
+    let unit = read("packaging/vmtax-exporter.service");
+    let command = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=vmtax "));
+    // One sample of the same command, into a file.
+    let (file, options) = (place.path("metrics"), command.unwrap());
+    let once = options
+        .replace("9177", file.to_str().unwrap())
+        .replace("--interval 15", "--interval 0.1 --samples 1");
+    place.vmtax(&once).succeeds();
+    assert!(fs::read_to_string(&file).unwrap().ends_with("# EOF\n"));
+
+    if !Path::new("/usr/bin/systemd-analyze").exists() {
+        return skipped("no systemd-analyze");
+    }
+    // Where program and manual page are installed is not known here.
+    let unit = unit.replace("ExecStart=vmtax", &format!("ExecStart={}", binary()));
+    let unit = unit.replace("Documentation=man:vmtax-top(1)\n", "");
+    let unit = place.put("vmtax-exporter.service", unit);
+    let verified = place
+        .program("systemd-analyze")
+        .arg("verify")
+        .arg(unit)
+        .succeeds();
+    assert_eq!(verified.stderr, "");
+}
+
+#[test]
+fn the_action_fails_where_a_metric_is_worse_and_leaves_its_results() {
+    let place = Place::new();
+    place.run(RUN).succeeds();
+    let baseline = planted(&place, &place.recording(), "first", 1.0);
+    let (summary, output) = (place.path("summary"), place.path("output"));
+    let check = |recording: &Path| {
+        let _ = fs::remove_file(&output);
+        place
+            .program(root().join("packaging/compare-action"))
+            .env("VMTAX", binary())
+            .env("BASELINE", &baseline)
+            .env("RECORDING", recording)
+            .env("THRESHOLDS", "")
+            .env("RUNNER_TEMP", place.path("results"))
+            .env("GITHUB_OUTPUT", &output)
+            .env("GITHUB_STEP_SUMMARY", &summary)
+            .outcome()
+    };
+    let written = || fs::read_to_string(&output).unwrap();
+    check(&baseline).exits(0);
+    assert!(written().starts_with("status=0\n"), "{}", written());
+    check(&planted(&place, &baseline, "slower", 1.5))
+        .exits(1)
+        .shows("::error title=cpu.events");
+    assert!(fs::read_to_string(&summary).unwrap().contains("**worse**"));
+    let results: Vec<String> = written().lines().map(str::to_owned).collect();
+    assert_eq!(results[0], "status=1");
+    for (line, name) in results[1..].iter().zip(["xml", "md"]) {
+        let path = line.strip_prefix(&format!("{name}="));
+        assert!(Path::new(path.unwrap()).exists(), "{line}");
+    }
+    check(&place.path("nowhere")).exits(2).says("nowhere");
+    assert_eq!(written(), "status=2\n");
+}
+
+#[test]
+fn the_action_passes_each_input_on() {
+    let action = read("action.yml");
+    let script = read("packaging/compare-action");
+    for (input, variable) in [
+        ("baseline", "BASELINE"),
+        ("recording", "RECORDING"),
+        ("thresholds", "THRESHOLDS"),
+    ] {
+        assert!(
+            action.contains(&format!("{variable}: ${{{{ inputs.{input} }}}}")),
+            "{input}"
+        );
+        assert!(
+            script.contains(&format!("${variable}")) || script.contains(&format!("${{{variable}")),
+            "{variable}"
+        );
+    }
+}
