@@ -53,15 +53,13 @@ pub(super) const SHADOW_PAGING: Rule = Rule {
     evaluate: |evidence| {
         // With nested page tables no INVLPG of a guest ends in KVM.
         let is_sign = |row: &ExitReportRow| row.reason.eq_ignore_ascii_case("invlpg");
-        let reported = evidence
-            .exit_report
-            .map(|report| report.rows.iter().any(is_sign));
+        let is_reported = evidence.exit_report.iter().any(is_sign);
         let counted = evidence.exits.map(|exits| {
             let mut reasons = exits.reasons.iter();
             reasons.any(|row| row.reason.eq_ignore_ascii_case("invlpg"))
                 && exits.kvm.nested_paging != Some(true)
         });
-        if reported != Some(true) && counted != Some(true) {
+        if !is_reported && counted != Some(true) {
             return Vec::new();
         }
         of_reasons(evidence, &OF_SHADOW, "KVM shadows the guest's page tables")

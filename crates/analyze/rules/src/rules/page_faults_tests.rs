@@ -3,7 +3,7 @@ use crate::test_evidence::{TestExits, advice, reason};
 use std::collections::BTreeMap;
 use vmtax_findings::{Advice, DevicesFrom, ExitCount, GuestExits, ProfileFindings};
 use vmtax_model::samples::KvmFeatures;
-use vmtax_model::{ExitReport, HostActivity, NumaBalancing};
+use vmtax_model::{HostActivity, NumaBalancing};
 
 fn shadowed(nested_paging: Option<bool>, invlpgs: u64) -> Vec<Advice> {
     let exits = TestExits {
@@ -46,11 +46,8 @@ fn page_tables_that_kvm_shadows_are_found_in_exits_and_in_reports_alike() {
         count,
         mean_ns: 1000.0,
     });
-    let report = ExitReport {
-        rows: rows.to_vec(),
-    };
     let evidence = Evidence {
-        exit_report: Some(&report),
+        exit_report: &rows,
         ..Evidence::default()
     };
     let of_text = crate::review(&evidence).remove(0);

@@ -270,11 +270,8 @@ impl SharedSocket {
 /// Waits until there is something to read, for so long.
 fn is_readable(stream: &UnixStream, time: Duration) -> bool {
     let mut one = [PollFd::new(stream, PollFlags::IN)];
-    let time = Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: i64::from(time.subsec_nanos()),
-    };
-    poll(&mut one, Some(&time)).is_ok_and(|ready| ready > 0)
+    let time = Timespec::try_from(time).ok();
+    poll(&mut one, time.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// A stream to the process that must listen there, and to no other.
