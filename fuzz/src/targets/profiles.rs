@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use vmtax_model::{ClockReading, InsideFacts, Ping, SCHEMA};
-use vmtax_observe::guest_code;
 use vmtax_profile::code::findings;
 use vmtax_profile::fold::{self, fold, unfold};
 use vmtax_profile::import;
@@ -102,7 +101,7 @@ pub fn guest_code(data: &[u8]) {
     let mut answers = data
         .split(|b| *b == 0)
         .map(|text| String::from_utf8_lossy(text).into_owned());
-    let sampled = guest_code(
+    let sampled = vmtax_observe::guest_code(
         &[0],
         1_000_000,
         Duration::from_secs(5),

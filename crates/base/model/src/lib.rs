@@ -10,7 +10,6 @@ mod fact;
 mod latency;
 mod live_setting;
 mod machine;
-mod net_backend;
 pub mod number;
 mod plan;
 pub mod samples;
@@ -44,8 +43,8 @@ pub use fact::{
 };
 pub use latency::{CallRow, DamagedError, Latency, LatencySummary};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
+pub use machine::NetBackend;
 pub use machine::{Accelerator, Machine, Vmm};
-pub use net_backend::NetBackend;
 pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{
     Column, CommandSpec, Compare, Execution, Forward, Grows, Guest, MetricPattern, NOT_EXECUTABLE,

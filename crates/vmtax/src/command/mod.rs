@@ -29,7 +29,7 @@ pub use top::top;
 
 use crate::cli::Cli;
 use crate::fault::Fault;
-use crate::messages::{note, tell};
+use crate::fault::{note, tell};
 use clap::CommandFactory;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{IsTerminal, Write};
