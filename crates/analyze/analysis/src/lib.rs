@@ -24,8 +24,7 @@ pub use compare::{
 pub use diagnosis::diagnosis;
 pub use estimate::{estimate, paired};
 pub use exec::exec;
-pub use exits::antipatterns;
-pub use exits::exits;
+pub use exits::{antipatterns, exits};
 pub use fleet::fleet;
 pub use growth::growth;
 pub use history::{FEWEST_RUNS, history};

@@ -6,8 +6,7 @@
 
 mod exchange;
 
-pub use exchange::Shared;
-pub use exchange::{GUEST_CELL, HOST_CELL, answer, exchange};
+pub use exchange::{GUEST_CELL, HOST_CELL, Shared, answer, exchange};
 
 use rustix::time::{ClockId, clock_gettime};
 use std::arch::x86_64::{_mm_lfence, _rdtsc};

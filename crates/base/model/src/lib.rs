@@ -43,8 +43,7 @@ pub use fact::{
 };
 pub use latency::{CallRow, DamagedError, Latency, LatencySummary};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
-pub use machine::NetBackend;
-pub use machine::{Accelerator, Machine, Vmm};
+pub use machine::{Accelerator, Machine, NetBackend, Vmm};
 pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{
     Column, CommandSpec, Compare, Execution, Forward, Grows, Guest, MetricPattern, NOT_EXECUTABLE,

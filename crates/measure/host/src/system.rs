@@ -1,8 +1,7 @@
 //! Memory, huge pages, memory limits, and the programs around a guest.
 
-use crate::CheckResult;
 use crate::command::{ask, find_program, is_writable};
-use crate::system_files;
+use crate::{CheckResult, system_files};
 use procfs::process::Process;
 use procfs::{MountEntry, ProcessCGroups};
 use std::path::Path;

@@ -3,8 +3,7 @@
 
 mod table;
 
-pub use table::CounterUnit;
-pub use table::{Counter, CounterSource};
+pub use table::{Counter, CounterSource, CounterUnit};
 
 use crate::setting::is_same;
 use serde::{Deserialize, Serialize};
