@@ -1,12 +1,10 @@
 //! Fuzzing on stable Rust: inputs are mutated from a corpus in an order that a seed gives, so the same command finds the
 //! same fault again.
 
-mod corpus;
 pub mod memory;
 mod mutate;
 pub mod run;
 mod scratch;
 pub mod targets;
-mod trace_events;
 
-pub use corpus::corpus;
+pub use mutate::corpus;

@@ -1,7 +1,10 @@
-//! Inputs that are like those of a corpus, but not quite.
+//! Inputs: those of a corpus, and others that are like them, but not quite.
 
 use fastrand::Rng;
+use std::fs;
+use std::io;
 use std::ops::Range;
+use std::path::Path;
 
 /// Longer inputs are cut, bytes: they cost time and find nothing more.
 const LONGEST: usize = 1 << 20;
@@ -28,6 +31,21 @@ const INTERESTING: [u64; 16] = [
     0x8000_0000_0000_0000,
     u64::MAX,
 ];
+
+/// The inputs of a target, in the order of their names.
+///
+/// # Errors
+/// Where the folder or a file of it cannot be read.
+pub fn corpus(target: &str) -> io::Result<Vec<Vec<u8>>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target);
+    let mut files = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    files.sort();
+    files.iter().map(fs::read).collect()
+}
 
 /// The input with this number, the same whenever it is asked for.
 pub fn input(corpus: &[Vec<u8>], seed: u64, number: u64) -> Vec<u8> {

@@ -2,7 +2,6 @@
 //! recording and what that says about claims of published results, and one line in `registry.rs`.
 
 mod analysis;
-mod antipatterns;
 mod compare;
 mod decisions;
 mod diagnose;

@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Read};
 use vmtax_findings::{TuneFindings, VmDiagnosis};
 use vmtax_model::{
     Candidate, ChangeCost, HostFacts, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
-    Study, TuneMetric, TuneRecord, TuneSpec, VmStudy, files,
+    Study, TuneMetric, TuneRecord, TuneSpec, VmIdentity, VmStudy, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -138,9 +138,11 @@ impl TuneOptions {
             higher_is_better: measuring.higher_is_better,
         });
         let mut spec = TuneSpec {
-            pid: found.vm.pid,
-            started: Some(found.started).filter(|started| *started > 0),
-            name: found.vm.name.clone(),
+            process: VmIdentity {
+                pid: found.vm.pid,
+                started: Some(found.started).filter(|started| *started > 0),
+                name: found.vm.name.clone(),
+            },
             apply: self.apply,
             time_ms: milliseconds(measuring.duration.unwrap_or(DURATION_S)).max(1),
             block_ms: milliseconds(measuring.slice.unwrap_or(SLICE_S)).max(1),
@@ -149,7 +151,12 @@ impl TuneOptions {
             not_tried: Vec::new(),
         };
         self.sort(found, &mut spec);
-        let plan = Plan::new(&format!("tune-{}", spec.pid), 1, Vec::new(), Vec::new());
+        let plan = Plan::new(
+            &format!("tune-{}", spec.process.pid),
+            1,
+            Vec::new(),
+            Vec::new(),
+        );
         Ok(CheckedPlan::new(Plan {
             study: Study::Tune(Box::new(spec)),
             ..plan

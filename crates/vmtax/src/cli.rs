@@ -2,16 +2,15 @@
 
 mod guests;
 mod study;
-mod top;
 
 pub use guests::{
     AgentCommand, AgentObserveArgs, AgentRunArgs, AgentServeArgs, BuildArgs, BuildWhat, GetArgs,
     GetWhat, PlaceArgs, SupervisedArgs,
 };
 pub use study::{
-    DiffArgs, ImportArgs, ImportTracesArgs, ProfileArgs, ProfileCommand, RecordArgs, StudyArgs,
+    DiffArgs, Exposition, ImportArgs, ImportTracesArgs, ProfileArgs, ProfileCommand, RecordArgs,
+    StudyArgs, TopArgs,
 };
-pub use top::{Exposition, TopArgs};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand};

@@ -1,10 +1,12 @@
 //! Errors that end the program early, and their exit status: 2 for "could not run", 130 for "stopped by a person", the
-//! status of the user's command if its failure ended the run.
+//! status of the user's command if its failure ended the run. Messages on standard error, whose reader may go away: that ends no
+//! measurement.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use vmtax_model::limit_remedy;
+use vmtax_report::printable;
 use vmtax_runner::CommandFailure;
 
 /// Exit status of timeout(1), env(1) and similar programs when they fail themselves.
@@ -140,4 +142,29 @@ impl Fault {
             _ => ExitCode::from(2),
         }
     }
+}
+
+/// Bytes of each end of a line that is shown of a longer one: it quotes a name that no file can have.
+const LINE_END: usize = 2000;
+
+/// Prints a line, which may quote a guest or a stranger's recording.
+pub fn note(line: &str) {
+    let lines = line.split('\n').map(shortened);
+    let line = lines.collect::<Vec<_>>().join("\n");
+    tell(&format!("{}\n", printable(&line)));
+}
+
+/// A line without its middle, where it is long.
+fn shortened(line: &str) -> String {
+    if line.len() <= 2 * LINE_END {
+        return line.to_owned();
+    }
+    let begin: String = line.chars().take(LINE_END).collect();
+    let end: Vec<char> = line.chars().rev().take(LINE_END).collect();
+    begin + " … " + &end.into_iter().rev().collect::<String>()
+}
+
+/// Prints a page of the program's own.
+pub fn tell(page: &str) {
+    let _ = std::io::stderr().write_all(page.as_bytes());
 }

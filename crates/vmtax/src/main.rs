@@ -1,12 +1,11 @@
 //! The `vmtax` program: reads the command line, calls the stages, prints, and says with its exit status how it went.
 
-// Standard error may go away, which ends no measurement: `messages::note`.
+// Standard error may go away, which ends no measurement: `fault::note`.
 #![warn(clippy::print_stderr)]
 
 mod cli;
 mod command;
 mod fault;
-mod messages;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
@@ -35,7 +34,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(fault) => {
             // It may quote a guest, or a stranger's recording.
-            messages::note(&format!("Error: {fault}"));
+            fault::note(&format!("Error: {fault}"));
             fault.exit_code()
         }
     }
@@ -57,7 +56,7 @@ fn parse() -> Cli {
         let text = error.to_string();
         let shown = vmtax_model::without_secrets(&text);
         if error.use_stderr() && shown != text {
-            messages::tell(&shown);
+            fault::tell(&shown);
             std::process::exit(error.exit_code());
         }
         error.exit()

@@ -1,7 +1,6 @@
 //! From trials to findings: medians, overheads, intervals, warnings, advice. Pure: the same trials give the same findings,
 //! on any machine. `docs/statistics.md` says why it is done this way.
 
-mod antipatterns;
 mod compare;
 #[cfg(test)]
 mod coverage;
@@ -19,14 +18,13 @@ mod trials;
 mod tune;
 mod tune_guest;
 
-pub use antipatterns::antipatterns;
 pub use compare::{
     MAX_ROUNDS, MIN_ROUNDS, Side, check, compare, compare_recordings, from_the_past, is_look,
 };
 pub use diagnosis::diagnosis;
 pub use estimate::{estimate, paired};
 pub use exec::exec;
-pub use exits::exits;
+pub use exits::{antipatterns, exits};
 pub use fleet::fleet;
 pub use growth::growth;
 pub use history::{FEWEST_RUNS, history};

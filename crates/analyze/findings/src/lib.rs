@@ -2,7 +2,6 @@
 //! computes or prints.
 
 mod compare;
-mod counter_figures;
 mod exec;
 mod exits;
 mod fleet;

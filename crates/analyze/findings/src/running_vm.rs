@@ -1,9 +1,10 @@
 //! A running VM: rates between two samples of its counters, why it is slow, and what other tools recorded of it.
 
 use crate::{Advice, GuestExits, ProfileFindings, VmExits, VmLayers};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeMap;
 use vmtax_model::{
-    Accelerator, BlockedThread, CounterMap, ImportFacts, KernelFailure, Manager, Missing,
+    Accelerator, BlockedThread, Counter, CounterMap, ImportFacts, KernelFailure, Manager, Missing,
     ProcessStop, Role, RunState, VmFacts, VmSettings,
 };
 
@@ -59,7 +60,7 @@ pub struct VmRates {
     /// Rates of the VM's tap devices.
     pub nics: Vec<NicRates>,
     /// Figures of the counters that are one number each.
-    #[serde(flatten, serialize_with = "crate::counter_figures::serialize")]
+    #[serde(flatten, serialize_with = "serialize_figures")]
     pub counters: CounterMap<f64>,
     /// Bytes that its process read from and wrote to block devices, per second.
     pub process_io: Option<[f64; 2]>,
@@ -351,6 +352,45 @@ pub struct ImportFindings {
     pub exits: Option<VmExits>,
     /// The VM's requests; null where no file has any.
     pub layers: Option<VmLayers>,
+}
+
+/// Writes the objects. What is not known is null.
+fn serialize_figures<S: Serializer>(
+    figures: &CounterMap<f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut objects: BTreeMap<&str, JsonFields> = BTreeMap::new();
+    for counter in Counter::all() {
+        let Some((object, field)) = counter.json.split_once('.') else {
+            continue;
+        };
+        let number = figures
+            .get(counter)
+            .map(|value| match counter.unit.is_gauge() {
+                true => JsonNumber::Whole(value as u64),
+                false => JsonNumber::Rate(value),
+            });
+        let JsonFields(fields) = objects.entry(object).or_default();
+        fields.push((field, number));
+    }
+    objects.serialize(serializer)
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum JsonNumber {
+    Whole(u64),
+    Rate(f64),
+}
+
+/// JsonFields of an object, in order.
+#[derive(Default)]
+struct JsonFields(Vec<(&'static str, Option<JsonNumber>)>);
+
+impl Serialize for JsonFields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, number)| (name, number)))
+    }
 }
 
 #[cfg(test)]

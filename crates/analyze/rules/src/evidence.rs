@@ -7,7 +7,7 @@ use vmtax_findings::{
 };
 use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
-    Check, Checkpoint, ExitReport, FioJob, HostActivity, HostFacts, Machine, Metric, Plan, Role,
+    Check, Checkpoint, ExitReportRow, FioJob, HostActivity, HostFacts, Machine, Metric, Plan, Role,
     VmConfiguration, VmFacts, Warning,
 };
 
@@ -60,8 +60,10 @@ pub struct Evidence<'a> {
     pub queues: &'a [EmptyQueue],
     /// Configuration of a VM, as a text or the command line of a running QEMU has it: nothing of it was measured.
     pub configuration: Option<&'a VmConfiguration>,
+    /// What `vmtax tune --like` takes for that configuration; `None` where no test guest can have its disk.
+    pub like: Option<&'a str>,
     /// VM exits as `perf kvm stat report` prints them.
-    pub exit_report: Option<&'a ExitReport>,
+    pub exit_report: &'a [ExitReportRow],
     /// Jobs of fio, those of each output apart.
     pub fio: &'a [Vec<FioJob>],
     /// Warnings about the figures.

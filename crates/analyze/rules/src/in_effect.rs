@@ -3,8 +3,8 @@
 use crate::{Evidence, Register};
 use std::path::Path;
 use vmtax_model::{
-    Accelerator, CLOCK_SOURCE_FILE, Counter, DiskSettings, ExitReport, ExitReportRow,
-    GuestSettings, NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
+    Accelerator, CLOCK_SOURCE_FILE, Counter, DiskSettings, ExitReportRow, GuestSettings,
+    NetBackend, Remedy, SettingPlace, ThreadGroup, VmDisk,
 };
 
 const BALLOON: &Counter = Counter::named("balloon");
@@ -325,10 +325,9 @@ fn words(line: &str, words: &str) -> String {
 }
 
 /// Tells whether a report is of Intel's CPUs, whose reasons are written in capitals; `None` without a row.
-fn is_intel(report: &ExitReport) -> Option<bool> {
+fn is_intel(report: &[ExitReportRow]) -> Option<bool> {
     let is_in_capitals = |row: &ExitReportRow| !row.reason.contains(|c: char| c.is_lowercase());
-    let has_rows = !report.rows.is_empty();
-    has_rows.then(|| report.rows.iter().any(is_in_capitals))
+    (!report.is_empty()).then(|| report.iter().any(is_in_capitals))
 }
 
 fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
@@ -343,7 +342,7 @@ fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
     let module = evidence
         .exits
         .and_then(|exits| exits.kvm.is_intel)
-        .or(evidence.exit_report.and_then(is_intel));
+        .or_else(|| is_intel(evidence.exit_report));
     if module.is_some_and(|intel| file.starts_with(of_other_vendor(intel))) {
         return InEffect::Absent;
     }

@@ -17,8 +17,8 @@ use rules::{about_texts, configured_settings, costs, is_about_hang, settings_to_
 use vmtax_findings::Advice;
 use vmtax_model::{HostFacts, Warning};
 
-/// More than this nobody reads at once.
-const MAX_ADVICE: usize = 5;
+/// Advice that a report shows: more than this nobody reads at once.
+pub const MAX_ADVICE: usize = 5;
 
 /// Findings of all rules in the evidence, in the order of [`sort`].
 pub fn evaluate(evidence: &Evidence<'_>) -> Vec<Advice> {

@@ -142,8 +142,11 @@ impl Rule {
             unfit,
             part,
         } = finding;
+        let text_of_vm = evidence.like.map(|like| ("TEXT", like.to_owned()));
+        let values: Vec<_> = values.into_iter().chain(text_of_vm).collect();
         let fitting = (self.remedies.iter())
             .filter(|remedy| Some(remedy.place) != unfit)
+            .filter(|remedy| evidence.like.is_some() || **remedy != TUNE_TWIN)
             .map(|remedy| remedy.filled(&with_former_value(&values, remedy, evidence)))
             .filter(|remedy| is_to_do(evidence, &part, remedy))
             .map(|remedy| for_manager(remedy, evidence))
@@ -269,6 +272,12 @@ pub(crate) const fn rounds(action: &'static str) -> Remedy<&'static str> {
         undo: "leave --rounds out",
     }
 }
+
+/// Measurement of what changes of the VM's disk give, on a test guest like it.
+pub(crate) const TUNE_TWIN: Remedy<&str> = measurement(
+    "Measure what changes of the disk give, on a test guest with its settings",
+    "vmtax tune --like TEXT -- disk",
+);
 
 /// A command of vmtax that measures the same more closely.
 pub(crate) const fn measurement(action: &'static str, line: &'static str) -> Remedy<&'static str> {

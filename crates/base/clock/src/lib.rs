@@ -5,10 +5,8 @@
 //! KVM's own record, and cause and effect. It gives a [`ClockMap`], the only way from [`GuestTicks`] to [`HostTicks`].
 
 mod exchange;
-mod shared;
 
-pub use exchange::{GUEST_CELL, HOST_CELL, answer, exchange};
-pub use shared::Shared;
+pub use exchange::{GUEST_CELL, HOST_CELL, Shared, answer, exchange};
 
 use rustix::time::{ClockId, clock_gettime};
 use std::arch::x86_64::{_mm_lfence, _rdtsc};

@@ -95,14 +95,7 @@ pub struct ConfiguredNic {
     pub limit: Option<String>,
 }
 
-/// VM exits by reason, as `perf kvm stat report` prints them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ExitReport {
-    /// The reasons, in the order of the text.
-    pub rows: Vec<ExitReportRow>,
-}
-
-/// A row of [`ExitReport`].
+/// VM exits of one reason, as `perf kvm stat report` prints them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExitReportRow {
     /// Reason, as the text writes it.
@@ -113,21 +106,12 @@ pub struct ExitReportRow {
     pub mean_ns: f64,
 }
 
-impl ExitReport {
-    /// Time of all exits of these rows, ns.
-    pub fn time_ns<'a>(rows: impl IntoIterator<Item = &'a ExitReportRow>) -> f64 {
-        rows.into_iter()
-            .map(|row| row.count as f64 * row.mean_ns)
-            .sum()
-    }
-
-    /// The rows in which the guest does not wait for something to do.
-    pub fn busy_rows(&self) -> impl Iterator<Item = &ExitReportRow> {
-        self.rows.iter().filter(|row| !row.is_idle())
-    }
-}
-
 impl ExitReportRow {
+    /// Returns the time of all these exits, ns.
+    pub fn time_ns(&self) -> f64 {
+        self.count as f64 * self.mean_ns
+    }
+
     /// Returns true for a vCPU that is halted or waits at an address.
     pub fn is_idle(&self) -> bool {
         let reason = self.reason.to_ascii_lowercase();

@@ -10,7 +10,6 @@ mod fact;
 mod latency;
 mod live_setting;
 mod machine;
-mod net_backend;
 pub mod number;
 mod plan;
 pub mod samples;
@@ -35,9 +34,7 @@ pub use checkpoint::{
     Checkpoint, CheckpointInfo, DISK, DeviceClass, EventSource, Layer, NETWORK, PROBE_GROUP, Scope,
     Side,
 };
-pub use configuration::{
-    ConfiguredDisk, ConfiguredNic, ExitReport, ExitReportRow, FioJob, VmConfiguration,
-};
+pub use configuration::{ConfiguredDisk, ConfiguredNic, ExitReportRow, FioJob, VmConfiguration};
 pub use counter::{Counter, CounterMap, CounterSource, CounterUnit};
 pub use fact::{
     Check, CpuFacts, HostFacts, HostIdentity, HostProblem, KernelFacts, KvmClass, KvmFacts,
@@ -46,19 +43,17 @@ pub use fact::{
 };
 pub use latency::{CallRow, DamagedError, Latency, LatencySummary};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
-pub use machine::{Accelerator, Machine, Vmm};
-pub use net_backend::NetBackend;
+pub use machine::{Accelerator, Machine, NetBackend, Vmm};
 pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{
-    Column, CommandSpec, Compare, Execution, Forward, Grows, Guest, GuestTune, MetricPattern,
-    NOT_EXECUTABLE, NOT_FOUND, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, Printed,
-    ProfileSettings, SharedBoot, SizeRange, Slot, Study, TIMED_OUT, Variant, VmIdentity, VmStudy,
-    WithCommand,
+    Column, CommandSpec, Compare, Execution, Forward, Grows, Guest, MetricPattern, NOT_EXECUTABLE,
+    NOT_FOUND, Net, OWN, ObservedVm, PinnedCpus, Pinning, Plan, PlanError, Printed,
+    ProfileSettings, SharedBoot, SizeRange, Slot, Study, TIMED_OUT, Variant, VmStudy, WithCommand,
 };
 pub use samples::AddressSpace;
 pub use secret::{SECRET_REMOVED, without_secrets, words_without_secrets};
 pub use setting::{
-    Libvirt, NO_FIGURE, Remedy, Restored, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,
+    Libvirt, NO_FIGURE, Remedy, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,
     SpecialValue, Unset,
 };
 pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
@@ -80,7 +75,8 @@ pub use tune::{
 };
 pub use vm::{
     Ability, AbilityName, BlockedThread, FailureKind, KernelFailure, Managed, Manager, ProcessStop,
-    RoleSource, RunState, ThreadGroup, VmDisk, VmFacts, VmNic, device_id, libvirt_target,
+    RoleSource, RunState, ThreadGroup, VmDisk, VmFacts, VmIdentity, VmNic, device_id,
+    libvirt_target,
 };
 pub use vm_counters::{
     BlockDevice, DaemonCounters, DeviceUser, DiskCounters, GuestCounters, GuestDiskCounters,

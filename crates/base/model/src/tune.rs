@@ -1,6 +1,6 @@
 //! Changes that `vmtax tune` tries, on a running VM and on a guest that it boots, and its records.
 
-use crate::{ChangeCost, LiveChange, LiveMetric, Metric, Variant, VmCounters, VmFacts};
+use crate::{ChangeCost, LiveChange, LiveMetric, Metric, Variant, VmCounters, VmFacts, VmIdentity};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,13 +11,8 @@ use std::time::Duration;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TuneSpec {
     /// The VM's process.
-    pub pid: i32,
-    /// When its process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<u64>,
-    /// The VM's name, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    #[serde(flatten)]
+    pub process: VmIdentity,
     /// True if settings are changed; else the plan only says what would be changed.
     pub apply: bool,
     /// Total time to measure, ms.

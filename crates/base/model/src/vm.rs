@@ -4,6 +4,19 @@ use crate::{Accelerator, Missing, QemuThread, Role, Vmm};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// The process of a running VM, or another one that is profiled, as a plan names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmIdentity {
+    /// PID of the process on the host.
+    pub pid: i32,
+    /// When it started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// The VM's name, for people; of another process the name of its program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
 /// Facts about a virtual machine at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VmFacts {

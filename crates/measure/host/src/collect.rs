@@ -1,7 +1,7 @@
 //! All facts of this host together: what it is, its kernel's settings, its checks.
 
 use crate::command::begin;
-use crate::system_files::{self, chosen, read};
+use crate::system_files::{self, in_effect, read};
 use crate::{cpu, kvm, qemu, system, tracing};
 use rustix::system::uname;
 use sha2::{Digest, Sha256};
@@ -53,7 +53,7 @@ pub fn collect(
         distribution: distribution(),
         cpu: cpus,
         memory_mib: system_files::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
-        transparent_hugepage: transparent.as_deref().and_then(chosen).map(str::to_owned),
+        transparent_hugepage: transparent.map(|text| in_effect(&text).to_owned()),
         halt_poll_ns: read("/sys/module/kvm/parameters/halt_poll_ns")
             .and_then(|value| value.parse().ok()),
         settings: kernel_settings(Path::new("/")),
@@ -110,7 +110,7 @@ fn kernel_settings(root: &Path) -> BTreeMap<String, String> {
         )?)?;
         Some((
             pattern.to_owned(),
-            without_secrets(chosen(&text).unwrap_or(&text)).into_owned(),
+            without_secrets(in_effect(&text)).into_owned(),
         ))
     };
     host_setting_files().filter_map(value).collect()

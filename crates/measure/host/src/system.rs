@@ -1,8 +1,7 @@
 //! Memory, huge pages, memory limits, and the programs around a guest.
 
-use crate::CheckResult;
 use crate::command::{ask, find_program, is_writable};
-use crate::system_files;
+use crate::{CheckResult, system_files};
 use procfs::process::Process;
 use procfs::{MountEntry, ProcessCGroups};
 use std::path::Path;
@@ -53,7 +52,7 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     let is_enough = available >= MEMORY_NEEDED;
     let enough = CheckResult::ok_if(is_enough, found, HostProblem::LittleMemory);
     let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
-    let transparent = transparent.and_then(system_files::chosen);
+    let transparent = transparent.map(system_files::in_effect);
     let found = format!(
         "transparent: {}; reserved: {reserved} of {size} KiB",
         transparent.unwrap_or("not in this kernel")

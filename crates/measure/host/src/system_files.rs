@@ -83,12 +83,6 @@ pub fn meminfo(text: &str, key: &str) -> Option<u64> {
     value.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The chosen word of a choice like `always [madvise] never`.
-pub fn chosen(text: &str) -> Option<&str> {
-    text.split_ascii_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
-}
-
 /// Reads the value of a setting from a file of the kernel's: of several in a line, the one in brackets.
 ///
 /// # Errors
@@ -97,7 +91,7 @@ pub fn value_in_effect(file: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(file).map(|text| in_effect(&text).to_owned())
 }
 
-/// The value in the text of such a file.
+/// The value in the text of such a file: the one in brackets of `always [madvise] never`, else the whole line.
 pub fn in_effect(text: &str) -> &str {
     let chosen = text
         .split_once('[')
@@ -215,9 +209,9 @@ mod tests {
 
     #[test]
     fn choices() {
-        assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
-        assert_eq!(chosen("always madvise"), None);
-        assert_eq!(chosen("[always"), None);
+        assert_eq!(in_effect("always [madvise] never\n"), "madvise");
+        assert_eq!(in_effect("always madvise"), "always madvise");
+        assert_eq!(in_effect("[always"), "[always");
     }
 
     #[test]
@@ -272,7 +266,7 @@ mod tests {
             let _ = has_flag(&text, &key);
             let _ = list_length(&text);
             let _ = meminfo(&text, &key);
-            let _ = chosen(&text);
+            let _ = in_effect(&text);
             let _ = in_effect(&text);
             let _ = distribution(&text);
             let share = since_boot(&format!("cpu {text}"));

@@ -1,6 +1,7 @@
 //! The counters of one VM and of the programs that serve its vhost-user devices, and the cost that a sample may have for it.
 
 use crate::change::{host_queues, pinned};
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,9 +10,9 @@ use vmtax_model::{
     Role, ShareServer, ThreadCounters, VmCounters, VmDisk, VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
-    Cgroups, ThreadTimes, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped,
-    low_cpu_weights, memory_limit, page_table_counters, process_counters, process_stop,
-    socket_server, started, thread_state, thread_times, throttled_us, wait_channel,
+    Cgroups, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped, low_cpu_weights,
+    memory_limit, page_table_counters, process_counters, process_stop, socket_server, started,
+    thread_counters, thread_state, throttled_us, wait_channel,
 };
 use vmtax_observe::{kvm_stats, thread_names};
 use vmtax_vmm::qemu::console::{Console, kernel_failure};
@@ -165,31 +166,23 @@ impl Sampler {
             .iter()
             .map(|thread| (thread.tid, &thread.role))
             .collect();
-        let times = thread_times(self.facts.pid);
-        let has_new = times.iter().any(|thread| !known.contains_key(&thread.tid));
-        let new: BTreeMap<i32, String> = if has_new {
-            thread_names(self.facts.pid).into_iter().collect()
-        } else {
-            BTreeMap::new()
+        let pid = self.facts.pid;
+        let names: LazyCell<BTreeMap<i32, String>, _> =
+            LazyCell::new(|| thread_names(pid).into_iter().collect());
+        let role = |tid: i32| {
+            let named = || Role::of_thread_name(names.get(&tid).map_or("", String::as_str));
+            known.get(&tid).map_or_else(named, |role| (*role).clone())
         };
+        let mut threads = thread_counters(pid, role);
         // The kernel's own threads that move its packets are none of its process.
         let is_of_kernel = |thread: &&QemuThread| {
-            thread.role == Role::Vhost && !times.iter().any(|own| own.tid == thread.tid)
+            thread.role == Role::Vhost && !threads.iter().any(|own| own.tid == thread.tid)
         };
         let of_kernel = self.facts.threads.iter().filter(is_of_kernel);
-        let of_kernel: Vec<ThreadTimes> = of_kernel
-            .flat_map(|thread| thread_times(thread.tid))
-            .collect();
-        let with_role = |thread: ThreadTimes| {
-            let named = || Role::of_thread_name(new.get(&thread.tid).map_or("", String::as_str));
-            counted(
-                thread,
-                known
-                    .get(&thread.tid)
-                    .map_or_else(named, |role| (*role).clone()),
-            )
-        };
-        times.into_iter().chain(of_kernel).map(with_role).collect()
+        let of_kernel = of_kernel.flat_map(|thread| thread_counters(thread.tid, role));
+        let of_kernel: Vec<ThreadCounters> = of_kernel.collect();
+        threads.extend(of_kernel);
+        threads
     }
 
     /// The threads that serve the guest and are in uninterruptible sleep; `with_main`: the main loop, however it waits.
@@ -394,7 +387,7 @@ impl Daemon {
             });
         let daemon = |(tag, socket): (&String, &PathBuf)| {
             let pid = socket_server(vm, socket)?;
-            let tids: Vec<i32> = thread_times(pid).iter().map(|thread| thread.tid).collect();
+            let tids: Vec<i32> = thread_names(pid).into_iter().map(|(tid, _)| tid).collect();
             let cgroups = Cgroups::of(pid, &tids);
             let own = cpu_quotas(&cgroups, pid)
                 .into_iter()
@@ -417,37 +410,17 @@ impl Daemon {
             return None;
         }
         let names: BTreeMap<i32, String> = thread_names(self.pid).into_iter().collect();
-        let named = |thread: ThreadTimes| {
-            let name = names.get(&thread.tid).cloned().unwrap_or_default();
-            counted(thread, Role::Other(name))
-        };
+        let named = |tid: i32| Role::Other(names.get(&tid).cloned().unwrap_or_default());
         Some(DaemonCounters {
             pid: self.pid,
             tag: self.tag.clone(),
             is_stopped: is_stopped(self.pid),
-            threads: thread_times(self.pid).into_iter().map(named).collect(),
+            threads: thread_counters(self.pid, named),
             throttled_us: throttled_us(&self.cgroups),
             cgroup: self
                 .limited
                 .as_ref()
                 .map(|folder| folder.to_string_lossy().into_owned()),
         })
-    }
-}
-
-/// A thread's counters.
-pub(super) fn counted(thread: ThreadTimes, role: Role) -> ThreadCounters {
-    let ThreadTimes {
-        tid,
-        cpu_ns,
-        wait_ns,
-        turns,
-    } = thread;
-    ThreadCounters {
-        tid,
-        role,
-        cpu_ns,
-        wait_ns,
-        turns,
     }
 }

@@ -1,10 +1,12 @@
-//! Figures that KVM itself keeps of a guest, in debugfs: counters, and the offset of its clock.
+//! Figures that KVM itself keeps: of a guest, in debugfs, its counters and the offset of its clock; of the host's CPU, in the
+//! parameters of its modules, the features that it uses.
 
 use crate::tracefs::{is_first_pid_namespace, mounted_nowhere};
-use crate::{entries, read_number};
+use crate::{entries, read_number, read_text};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use vmtax_model::samples::KvmFeatures;
 use vmtax_model::{CounterMap, CounterSource};
 
 const USUAL: &str = "/sys/kernel/debug/kvm";
@@ -100,6 +102,51 @@ fn named(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
+/// A module of KVM: whether it is Intel's, and its parameters for nested page tables and for the local APIC.
+struct Module {
+    name: &'static str,
+    is_intel: bool,
+    nested_paging: &'static str,
+    apicv: &'static str,
+}
+
+const MODULES: [Module; 2] = [
+    Module {
+        name: "kvm_intel",
+        is_intel: true,
+        nested_paging: "ept",
+        apicv: "enable_apicv",
+    },
+    Module {
+        name: "kvm_amd",
+        is_intel: false,
+        nested_paging: "npt",
+        apicv: "avic",
+    },
+];
+
+/// Returns the features of this host; unknown where none of these modules is loaded.
+pub fn kvm_features() -> KvmFeatures {
+    features_in(Path::new("/sys/module"))
+}
+
+fn features_in(modules: &Path) -> KvmFeatures {
+    let of_module = |module: &Module| {
+        let parameters = modules.join(module.name).join("parameters");
+        let parameter = |name: &str| match read_text(parameters.join(name))?.as_str() {
+            "Y" | "1" => Some(true),
+            "N" | "0" => Some(false),
+            _ => None,
+        };
+        parameters.is_dir().then(|| KvmFeatures {
+            is_intel: Some(module.is_intel),
+            nested_paging: parameter(module.nested_paging),
+            apicv: parameter(module.apicv),
+        })
+    };
+    MODULES.iter().find_map(of_module).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,5 +215,26 @@ mod tests {
         put("7-9/vcpu1/tsc-scaling-ratio", "4294967297\n");
         put("7-9/vcpu1/tsc-scaling-ratio-frac-bits", "32\n");
         assert_eq!(offset_in(folder.path(), 7), None);
+    }
+
+    #[test]
+    fn the_module_that_is_loaded_says_what_it_uses() {
+        let modules = tempfile::tempdir().unwrap();
+        assert_eq!(features_in(modules.path()), KvmFeatures::default());
+        for (file, value) in [("npt", "Y\n"), ("avic", "0\n"), ("ept", "N\n")] {
+            put(modules.path(), &format!("kvm_amd/parameters/{file}"), value).unwrap();
+        }
+        let amd = KvmFeatures {
+            is_intel: Some(false),
+            nested_paging: Some(true),
+            apicv: Some(false),
+        };
+        assert_eq!(features_in(modules.path()), amd);
+        put(modules.path(), "kvm_intel/parameters/ept", "?\n").unwrap();
+        let intel = KvmFeatures {
+            is_intel: Some(true),
+            ..KvmFeatures::default()
+        };
+        assert_eq!(features_in(modules.path()), intel);
     }
 }

@@ -19,7 +19,6 @@ mod guest_code;
 mod guest_devices;
 mod host_disk;
 mod kvm_debugfs;
-mod kvm_parameters;
 mod perf;
 mod probe_set;
 mod process;
@@ -38,8 +37,7 @@ pub use function_probes::{ProbeAt, ProbePoint, ProbeUse, uprobes};
 pub use guest_code::guest_code;
 pub use guest_devices::{guest_disk, guest_disks, guest_nic};
 pub use host_disk::{block_device_number, host_disk, host_disk_in_use, lowest_device};
-pub use kvm_debugfs::{kvm_counters, kvm_offset, kvm_stats};
-pub use kvm_parameters::kvm_features;
+pub use kvm_debugfs::{kvm_counters, kvm_features, kvm_offset, kvm_stats};
 pub use perf::{SampleSettings, Sampler, Trigger};
 pub use probe_set::{HOST_DISK, HostDevice, ProbeSet, TraceClock, TracedEvent};
 pub use process::{

@@ -93,7 +93,7 @@ fn attach(plan: &Plan, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Vm, Run
     if plan.tune().is_some() && planned.started.is_none() {
         return Err(RunError::UnknownStart { pid });
     }
-    let vm = Vm::planned(&planned)?;
+    let vm = Vm::planned(planned, !matches!(plan.study, Study::Profile(_)))?;
     match plan.study {
         Study::Vm(VmStudy::VmLayers | VmStudy::VmExits, _) | Study::Profile(_) => may_observe(pid)?,
         // A diagnosis lists what this user may not observe.
@@ -179,7 +179,7 @@ fn note_file_system(plan: &mut Plan, folder: &Path) {
     let Study::TuneGuest(tune) = &mut plan.study else {
         return;
     };
-    let Some(like) = &mut tune.spec.like else {
+    let Some(like) = &mut tune.settings.like else {
         return;
     };
     let device = |path: &Path| std::fs::metadata(path).ok().map(|data| data.dev());

@@ -123,11 +123,7 @@ impl Interrupt {
             return true;
         }
         let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 

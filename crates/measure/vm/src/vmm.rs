@@ -8,7 +8,6 @@ use crate::MachineError;
 use crate::network::NetworkLink;
 use crate::setup::{GuestImage, Setup, VmmProgram};
 use procfs::process::Process;
-use qemu::start;
 use started::{Started, Streams};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,24 +18,24 @@ use vmtax_vmm::{Vm, VmmError};
 /// Starts a Linux guest.
 pub(crate) fn start_linux(
     setup: &Setup<'_>,
-    program: &VmmProgram,
+    vmm: &VmmProgram,
     image: &GuestImage,
     streams: Streams,
 ) -> Result<Started, MachineError> {
-    match program {
-        VmmProgram::Qemu(qemu) => start::start_linux(setup, qemu, image, streams),
+    match vmm {
+        VmmProgram::Qemu(program) => qemu::start_linux(setup, program, image, streams),
     }
 }
 
 /// Starts the micro-guest from the file of its ROM.
 pub(crate) fn start_micro_guest(
     setup: &Setup<'_>,
-    program: &VmmProgram,
+    vmm: &VmmProgram,
     rom: &Path,
     network: Option<NetworkLink>,
 ) -> Result<Started, MachineError> {
-    match program {
-        VmmProgram::Qemu(qemu) => start::start_micro_guest(setup, qemu, rom, network),
+    match vmm {
+        VmmProgram::Qemu(program) => qemu::start_micro_guest(setup, program, rom, network),
     }
 }
 
@@ -52,7 +51,7 @@ pub(crate) fn connect(
         machine: setup.machine,
     })?;
     let (monitor, pid) = match vmm {
-        Vmm::Qemu => start::connect(setup, control, greeting)
+        Vmm::Qemu => qemu::connect(setup, control, greeting)
             .and_then(|monitor| Ok((monitor.clone(), monitor.pid()?)))
             .map_err(of_guest)?,
     };

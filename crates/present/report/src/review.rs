@@ -1,9 +1,10 @@
 //! Known costs in texts that people paste: a configuration of a VM, fio's output, `perf kvm stat report`'s.
 
-use crate::engine::{Block, MAX_ADVICE, Notice, Origin, Report, Section, Table, words};
+use crate::engine::{Block, Notice, Origin, Report, Section, Table, words};
 use vmtax_findings::Advice;
 use vmtax_model::SettingPlace;
 use vmtax_model::number::counted;
+use vmtax_rules::MAX_ADVICE;
 
 /// Result of a review.
 #[derive(Default)]

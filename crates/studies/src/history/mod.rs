@@ -324,9 +324,9 @@ mod tests {
     };
     use vmtax_model::testing::{done, result};
     use vmtax_model::{
-        Candidate, ChangeCost, GuestCandidate, GuestTune, GuestTunePart, GuestTunePhase,
-        LiveChange, LiveMetric, Managed, Manager, Measure, Plan, Study, TrialRecord, Variant,
-        VmFacts, WorkloadName, WorkloadSpec,
+        Candidate, ChangeCost, GuestCandidate, GuestTunePart, GuestTunePhase, LiveChange,
+        LiveMetric, Managed, Manager, Measure, Plan, Study, TrialRecord, Variant, VmFacts,
+        WithCommand, WorkloadName, WorkloadSpec,
     };
 
     /// A history without files.
@@ -545,8 +545,8 @@ mod tests {
             name: GuestTuneSpec::BASELINE.to_owned(),
             ..Variant::default()
         }];
-        let study = Study::TuneGuest(GuestTune {
-            spec: Box::new(spec),
+        let study = Study::TuneGuest(WithCommand {
+            settings: Box::new(spec),
             command: None,
         });
         let workloads = vec![WorkloadSpec::new(WorkloadName::Disk)];

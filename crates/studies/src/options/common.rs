@@ -265,13 +265,11 @@ pub(crate) fn plan_of_vm(
     seconds: f64,
     study: VmStudy,
 ) -> Result<CheckedPlan, OptionsError> {
-    let vm = vmtax_vmm::find(name)?;
-    let pid = vm.pid;
+    let process = vmtax_vmm::find(name)?;
+    let pid = process.pid;
     let time_ms = milliseconds(seconds).max(1);
     let observed = ObservedVm {
-        pid,
-        started: vm.started,
-        name: vm.name,
+        process,
         time_ms,
         guest_vmtax: None,
         device: DeviceClass::Disk,

@@ -130,18 +130,17 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let of_vm = self.vm.as_deref().map(vmtax_vmm::find).transpose()?;
-        if let Some(process) = of_vm.or(self.pid.map(vmtax_vmm::process_identity)) {
+        if let Some(mut process) = of_vm.or(self.pid.map(vmtax_vmm::process_identity)) {
             let limit = self
                 .stop_threads
                 .map(|seconds| milliseconds(seconds).max(1));
             let settings = self.settings(Some(self.duration.unwrap_or(PROCESS_S)), limit);
             let program = Vm::program_of(process.pid);
             let title = format!("{program}-{}", process.pid);
+            process.name.get_or_insert(program);
             return Ok(CheckedPlan::new(attached(
                 ProfileSettings {
-                    pid: Some(process.pid),
-                    started: process.started,
-                    name: process.name.or(Some(program)),
+                    process: Some(process),
                     ..settings
                 },
                 &title,

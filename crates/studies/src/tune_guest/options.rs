@@ -10,8 +10,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use vmtax_configuration::{Twin, twin};
 use vmtax_model::{
-    ChangeCost, CommandSpec, Guest, GuestCandidate, GuestTune, GuestTuneSpec, HostFacts, KvmClass,
-    Machine, Metric, NotTried, Pinning, Plan, QemuFacts, Study, Tree, Variant, WorkloadName,
+    ChangeCost, CommandSpec, Guest, GuestCandidate, GuestTuneSpec, HostFacts, KvmClass, Machine,
+    Metric, NotTried, Pinning, Plan, QemuFacts, Study, Tree, Variant, WithCommand, WorkloadName,
     WorkloadSpec,
 };
 use vmtax_workload::{BlockWork, CheckedPlan, Preset, block_work, fio_requests};
@@ -252,8 +252,8 @@ impl Tuning<'_> {
             job_notes,
             parts: Vec::new(),
         };
-        let study = Study::TuneGuest(GuestTune {
-            spec: Box::new(spec),
+        let study = Study::TuneGuest(WithCommand {
+            settings: Box::new(spec),
             command: self.command,
         });
         let tree = self.workload.name.needs_share().then_some(TREE);

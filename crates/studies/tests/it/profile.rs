@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use vmtax_findings::ProfileFindings;
 use vmtax_model::samples::{OnCpu, WallClock};
-use vmtax_model::{HostFacts, ProfileSettings, files};
+use vmtax_model::{HostFacts, ProfileSettings, VmIdentity, files};
 use vmtax_profile::{flame, fold};
 use vmtax_recording::Writer;
 use vmtax_report::profile::{Pictures, report};
@@ -15,7 +15,11 @@ use vmtax_report::profile::{Pictures, report};
 fn recording(folder: &Path) -> PathBuf {
     let host: HostFacts = serde_json::from_str(include_str!("../host.json")).unwrap();
     let settings = ProfileSettings {
-        pid: Some(1),
+        process: Some(VmIdentity {
+            pid: 1,
+            started: None,
+            name: None,
+        }),
         time_ms: Some(1),
         events_ms: 0,
         stack: 4096,

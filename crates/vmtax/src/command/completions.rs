@@ -1,8 +1,8 @@
 //! Shell completion: the script that a shell loads, and the answers when it asks at each Tab. Values are those of this host:
 //! running VMs, recordings, QEMUs and kernels in the cache, beside workloads, metrics and files.
 
-use super::list::stored_headline;
 use super::print;
+use super::report::stored_headline;
 use crate::cli::Cli;
 use crate::fault::Fault;
 use clap::builder::ValueHint;

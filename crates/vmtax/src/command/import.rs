@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_import::{Import, ImportSettings};
 use vmtax_model::samples::ProfileFacts;
-use vmtax_model::{ProfileSettings, files};
+use vmtax_model::{ProfileSettings, VmIdentity, files};
 use vmtax_profile::Imported;
 use vmtax_recording::TrialFiles;
 use vmtax_studies::{attached, changes, draw_difference, imported};
@@ -87,7 +87,11 @@ fn import_profile(args: &ImportArgs) -> Result<ExitCode, Fault> {
         )));
     }
     let settings = ProfileSettings {
-        pid: args.pid,
+        process: args.pid.map(|pid| VmIdentity {
+            pid,
+            started: None,
+            name: None,
+        }),
         file: Some(args.file.clone()),
         hz: found.hz,
         wall_hz: 0,

@@ -1,6 +1,6 @@
 //! Progress on standard error: a bar on a terminal, or a line for each trial.
 
-use crate::messages::note;
+use crate::fault::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use vmtax_model::Probes;

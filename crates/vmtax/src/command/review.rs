@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_model::{
-    ExitReport, FioJob, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
+    ExitReportRow, FioJob, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
 };
 use vmtax_report::{Origin, Review};
 use vmtax_rules::Evidence;
@@ -18,34 +18,15 @@ pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
     }
     let evidence = Evidence {
         configuration: pasted.configuration.as_ref(),
-        exit_report: pasted.exits.as_ref(),
+        like: pasted.like(),
+        exit_report: &pasted.exits,
         fio: &pasted.fio,
         ..Evidence::default()
     };
-    let manager = pasted.configuration.as_ref().and_then(|vm| vm.manager);
-    let like = match manager {
-        Some(Manager::Proxmox) => "\"$(qm showcmd VMID)\"",
-        _ => pasted.file.as_deref().unwrap_or("TEXT"),
-    };
-    let mut advice = vmtax_rules::review(&evidence);
-    // A test guest has its disk in a local file.
-    let has_file =
-        |vm: &VmConfiguration| vm.disks.iter().any(|disk| disk.network_storage.is_none());
-    if !pasted.configuration.as_ref().is_some_and(has_file) {
-        let is_of_twin = |line: &str| line.contains("--like TEXT");
-        for one in &mut advice {
-            one.remedies.retain(|remedy| !is_of_twin(&remedy.line));
-        }
-    }
-    for remedy in advice.iter_mut().flat_map(|one| &mut one.remedies) {
-        remedy.line = remedy
-            .line
-            .replace("--like TEXT", &format!("--like {like}"));
-    }
     let review = Review {
         known: vmtax_rules::known_in_texts(&evidence),
-        advice,
-        texts: pasted.texts,
+        advice: vmtax_rules::review(&evidence),
+        texts: pasted.texts.clone(),
         origin: Origin {
             vmtax: env!("CARGO_PKG_VERSION").to_owned(),
             started: jiff::Timestamp::now().to_string(),
@@ -89,11 +70,21 @@ struct Pasted {
     configuration: Option<VmConfiguration>,
     /// The file that the configuration is in.
     file: Option<String>,
-    exits: Option<ExitReport>,
+    exits: Vec<ExitReportRow>,
     fio: Vec<Vec<FioJob>>,
 }
 
 impl Pasted {
+    /// What `vmtax tune --like` takes for the configuration. A test guest has its disk in a local file.
+    fn like(&self) -> Option<&str> {
+        let vm = self.configuration.as_ref()?;
+        let has_file = vm.disks.iter().any(|disk| disk.network_storage.is_none());
+        has_file.then(|| match vm.manager {
+            Some(Manager::Proxmox) => "\"$(qm showcmd VMID)\"",
+            _ => self.file.as_deref().unwrap_or("TEXT"),
+        })
+    }
+
     /// Reads a file, the standard input (`-`) or a command line.
     fn add(&mut self, given: &str) -> Result<(), Fault> {
         let is_file = is_file(given);
@@ -104,9 +95,10 @@ impl Pasted {
         };
         let described = |what: &str| format!("{what} in {name}");
         let jobs = vmtax_runner::fio_jobs(&text);
-        if let Some(exits) = vmtax_runner::exit_report(&text) {
+        let exits = vmtax_runner::exit_report(&text);
+        if !exits.is_empty() {
             self.texts.push(described("perf kvm stat report"));
-            self.exits = Some(exits);
+            self.exits = exits;
         } else if !jobs.is_empty() {
             self.texts.push(described("fio's output"));
             self.fio.push(jobs);

@@ -1,8 +1,11 @@
-//! The history that every run is added to, and what is shown of it.
+//! The history that every run is added to, and what is shown of it; recordings of several hosts as one dataset, and which of them
+//! `fleet` names.
 
 use crate::common::{Place, files_below, json};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A run of the bare host, in a second.
 const RUN: &str = "--machine native --rounds 1 cpu cpu.max-prime=2000 cpu.time=0.05";
@@ -176,4 +179,308 @@ fn a_history_of_a_stranger_is_shown_harmlessly() {
     assert!(shown.stdout.contains("<script>"), "{shown}");
     history(&place, "").succeeds();
     assert!(!fs::read_to_string(page).unwrap().contains("<script>"));
+}
+
+/// A small recording of this host.
+fn recording(place: &Place) -> PathBuf {
+    place
+        .run("cpu max-prime=1500 time=0.1 --machine native --rounds 2")
+        .succeeds();
+    place.recording()
+}
+
+/// The recording as one of another host and day, its figures multiplied.
+fn copy(place: &Place, recording: &Path, host: &str, started: &str, factor: f64) -> PathBuf {
+    let copy = place.path(&format!(
+        "copies/{}",
+        fs::read_dir(place.path("copies")).map_or(0, Iterator::count)
+    ));
+    for file in files_below(recording) {
+        let mut bytes = fs::read(&file).unwrap();
+        let edit: Option<&dyn Fn(&mut Value)> = match file.file_name().unwrap().to_str().unwrap() {
+            "host.json" => Some(&|all| all["identity"] = json!({ "name": host, "id": null })),
+            "run.json" => Some(&|all| all["started"] = started.into()),
+            "trial.json" => Some(&|all| {
+                for measure in all["result"]["measures"].as_array_mut().unwrap() {
+                    measure["value"] = (measure["value"].as_f64().unwrap() * factor).into();
+                }
+            }),
+            _ => None,
+        };
+        if let Some(edit) = edit {
+            let mut all = json(std::str::from_utf8(&bytes).unwrap());
+            edit(&mut all);
+            bytes = all.to_string().into_bytes();
+        }
+        place.put(
+            copy.join(file.strip_prefix(recording).unwrap())
+                .to_str()
+                .unwrap(),
+            bytes,
+        );
+    }
+    copy
+}
+
+/// Gives the host of a recording this microcode.
+fn set_microcode(recording: &Path, microcode: &str) {
+    let path = recording.join("host.json");
+    let mut all = json(&fs::read_to_string(&path).unwrap());
+    all["cpu"]["microcode"] = microcode.into();
+    fs::write(path, all.to_string()).unwrap();
+}
+
+fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    files_below(folder)
+        .into_iter()
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn exporting_again_changes_nothing_and_a_damaged_recording_keeps_no_other_out() {
+    let place = Place::new();
+    let recording = recording(&place);
+    let export = |dataset: &str| {
+        place
+            .vmtax("export --dataset")
+            .arg(dataset)
+            .arg("no-recording")
+            .arg(&recording)
+    };
+    export("dataset").fails(&[
+        "there is no folder no-recording",
+        "1 of 2 recordings, 2 files written, 0 unchanged",
+    ]);
+    let before = contents(&place.path("dataset"));
+    assert_eq!(before.len(), 2, "{:?}", before.keys());
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let is_plain = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    let host = format!("/host={name}/");
+    assert!(
+        !is_plain
+            || before
+                .keys()
+                .all(|path| path.to_string_lossy().contains(&host)),
+        "{:?}",
+        before.keys()
+    );
+
+    let written = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    let times: Vec<_> = before.keys().map(written).collect();
+    fs::rename(&recording, place.path("renamed")).unwrap();
+    place
+        .vmtax("export renamed --dataset dataset")
+        .succeeds()
+        .says("0 files written, 2 unchanged");
+    assert_eq!(contents(&place.path("dataset")), before);
+    assert_eq!(before.keys().map(written).collect::<Vec<_>>(), times);
+
+    place
+        .vmtax("export renamed --dataset hashed --hash-host")
+        .succeeds();
+    for path in files_below(&place.path("hashed")) {
+        let host = path
+            .parent()
+            .unwrap()
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap();
+        let hash = host.strip_prefix("host=").unwrap();
+        assert!(
+            hash.len() == 16 || hash == "__HIVE_DEFAULT_PARTITION__",
+            "{host}"
+        );
+    }
+    place
+        .vmtax("export renamed --hash-host")
+        .fails(&["--dataset"]);
+    place
+        .vmtax("export renamed renamed --parquet a.parquet")
+        .fails(&["name one"]);
+}
+
+#[test]
+fn history_has_the_runs_of_a_dataset_once() {
+    let place = Place::new();
+    let recording = recording(&place);
+    let runs = [("db-1", 1.0), ("db-2", 2.0), ("db-2", 2.0)];
+    let copies = runs.iter().zip(0..).map(|((host, factor), day)| {
+        copy(
+            &place,
+            &recording,
+            host,
+            &format!("2026-11-2{day}T12:00:00Z"),
+            *factor,
+        )
+        .display()
+        .to_string()
+    });
+    let all = [vec![recording.display().to_string()], copies.collect()].concat();
+    place
+        .vmtax("export --dataset dataset")
+        .words(&all.join(" "))
+        .succeeds()
+        .says("4 of 4 recordings");
+    let import = |words: &str| place.vmtax("import --dataset dataset").words(words);
+    // The run that was recorded here is known by its recording.
+    let dir = place.runs().display().to_string();
+    import(&format!("--dir {dir}"))
+        .succeeds()
+        .shows("3 runs added, 1 already known")
+        .shows("vmtax history --dir");
+    import(&format!("--dir {dir}"))
+        .succeeds()
+        .shows("0 runs added, 4 already known");
+    import("--host db-2 --dir other")
+        .succeeds()
+        .shows("2 runs added, 0 already known");
+    let figures = |dir: &str| {
+        let history = json(
+            &place
+                .vmtax("history cpu.events --json --dir")
+                .arg(dir)
+                .succeeds()
+                .stdout,
+        );
+        let series = history["series"].as_array().unwrap().clone();
+        assert_eq!(series.len(), 1, "{history}");
+        series[0]["figures"].as_array().unwrap().clone()
+    };
+    let here = figures(&dir);
+    let figures_of_host = |host: &str| {
+        here.iter()
+            .filter(|f| f["facts"]["host"] == host)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (
+            here.len(),
+            figures_of_host("db-1").len(),
+            figures_of_host("db-2").len()
+        ),
+        (4, 1, 2),
+        "{here:?}"
+    );
+    // The figure of the recording itself is the last: both runs have the same conditions.
+    let recorded = here
+        .iter()
+        .find(|figure| figure["run"]["recorded"] == true)
+        .unwrap();
+    assert_eq!(
+        (
+            &figures_of_host("db-1")[0]["value"],
+            &figures_of_host("db-1")[0]["n"]
+        ),
+        (&recorded["value"], &recorded["n"])
+    );
+    assert_eq!(
+        figures_of_host("db-1")[0]["facts"]["host kernel"],
+        recorded["facts"]["host kernel"]
+    );
+    let factor = figures_of_host("db-2")[0]["value"]["median"]
+        .as_f64()
+        .unwrap()
+        / recorded["value"]["median"].as_f64().unwrap();
+    assert!((factor - 2.0).abs() < 1e-9, "{factor}");
+    assert_eq!(figures("other").len(), 2);
+    import("--host db-3").fails(&["no runs of a host db-3"]);
+    import("a.dat").fails(&["--dataset"]);
+    place.vmtax("import").fails(&["FILE"]);
+}
+
+#[test]
+fn fleet_names_the_slow_host_and_what_it_could_not_read() {
+    let place = Place::new();
+    let recording = recording(&place);
+    let mut copies = String::new();
+    for host in 0..8 {
+        for run in 0..4 {
+            // A rate: half of it is twice the cost.
+            let level = if host == 3 {
+                0.5
+            } else {
+                1.0 + 0.001 * f64::from(host)
+            };
+            let factor = level * (1.0 + 0.0001 * f64::from(run));
+            let started = format!("2026-11-2{run}T12:00:0{host}Z");
+            let name = if host == 3 {
+                "slow\u{1b}[2J".to_owned()
+            } else {
+                format!("host-{host}")
+            };
+            let copy = copy(&place, &recording, &name, &started, factor);
+            set_microcode(&copy, if host == 3 { "0x1" } else { "0x2" });
+            copies += &format!("{} ", copy.display());
+        }
+    }
+    place
+        .vmtax("export --dataset dataset")
+        .words(&copies)
+        .succeeds()
+        .says("32 of 32 recordings");
+    let found = json(&place.vmtax("fleet dataset --json").succeeds().stdout);
+    let outliers: Vec<&Value> = found["hosts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|h| h["verdict"] != "typical")
+        .collect();
+    assert!(
+        outliers.len() == 1 && outliers[0]["host"] == "slow\u{1b}[2J",
+        "{found}"
+    );
+    assert_eq!(outliers[0]["verdict"], "slower");
+    assert!(
+        (outliers[0]["ratio"]["median"].as_f64().unwrap() - 2.0).abs() < 0.05,
+        "{found}"
+    );
+    // Its only fact explains it, and one host in eight does not prove it.
+    let fact = &found["facts"][0];
+    assert!(
+        fact["fact"] == "host_cpu_microcode" && fact["explained"]["median"].as_f64().unwrap() > 0.9,
+        "{found}"
+    );
+    assert!(
+        fact["p"].as_f64().unwrap() > 0.05 && found["facts"].as_array().unwrap().len() == 1,
+        "{found}"
+    );
+
+    // A truncated file is named, the host keeps its other runs; the page is written.
+    let file = files_below(&place.path("dataset/figures"))
+        .into_iter()
+        .find(|f| f.to_string_lossy().contains("host-5"));
+    fs::OpenOptions::new()
+        .write(true)
+        .open(file.unwrap())
+        .unwrap()
+        .set_len(100)
+        .unwrap();
+    let said = |command: &str| {
+        let text = place.vmtax(command).succeeds().stdout;
+        assert!(!text.contains('\u{1b}'), "{text}");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = said("fleet dataset -o fleet.html");
+    assert!(
+        text.starts_with("1 of 8 hosts is slower than others of their model by"),
+        "{text}"
+    );
+    assert!(
+        text.contains("No recorded fact is shown to explain it")
+            && text.contains("1 files cannot be read"),
+        "{text}"
+    );
+    let page = fs::read_to_string(place.path("fleet.html")).unwrap();
+    assert!(
+        page.contains("<svg") && page.contains("host_cpu_microcode") && !page.contains('\u{1b}')
+    );
+    assert!(said("fleet dataset --class no_such_fact").contains("have no fact no_such_fact"));
+    place.vmtax("fleet copies").fails(&["has no table figures"]);
 }

@@ -85,7 +85,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     assert!(history.exists());
     let text = place.vmtax("report out").succeeds().stdout;
     assert!(
-        text.contains(" times as fast")
+        text.contains("time per operation ÷")
             && text.contains("It was left on")
             && text.contains("vmtax undo"),
         "{text}"

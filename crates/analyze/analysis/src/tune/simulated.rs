@@ -7,7 +7,7 @@ use fastrand::Rng;
 use vmtax_findings::{TuneFindings, TuneVerdict};
 use vmtax_model::{
     Candidate, ChangeCost, LiveChange, LiveMetric, PairPlan, TuneBlock, TuneMetric, TuneRecord,
-    TuneSpec, TuneStep, VmCounters,
+    TuneSpec, TuneStep, VmCounters, VmIdentity,
 };
 
 /// The log of a measurement's noise: 5 % of most, a tail as other load on the host makes it, and drift.
@@ -38,9 +38,11 @@ fn candidate(number: usize) -> Candidate {
 
 pub(super) fn spec(candidates: usize) -> TuneSpec {
     TuneSpec {
-        pid: 1,
-        started: None,
-        name: None,
+        process: VmIdentity {
+            pid: 1,
+            started: None,
+            name: None,
+        },
         apply: true,
         time_ms: 3_600_000,
         block_ms: 1500,

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use vmtax_findings::{GuestTuneFindings, TuneVerdict};
 use vmtax_model::testing::{done, result};
 use vmtax_model::{
-    GuestCandidate, GuestTune, GuestTunePart, GuestTunePhase, GuestTuneSpec, Machine, Measure,
-    Metric, Plan, Study, TrialRecord, Variant, WorkloadName, WorkloadSpec,
+    GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, Machine, Measure, Metric, Plan,
+    Study, TrialRecord, Variant, WithCommand, WorkloadName, WorkloadSpec,
 };
 
 const DUDS: usize = 12;
@@ -50,8 +50,8 @@ pub(super) fn plan(candidates: usize, budget_s: u32) -> Plan {
         name: GuestTuneSpec::BASELINE.to_owned(),
         ..Variant::default()
     }];
-    let study = Study::TuneGuest(GuestTune {
-        spec: Box::new(spec),
+    let study = Study::TuneGuest(WithCommand {
+        settings: Box::new(spec),
         command: None,
     });
     let workloads = vec![WorkloadSpec::new(WorkloadName::Disk)];
@@ -356,9 +356,9 @@ fn what_excludes_or_contains_another_is_not_kept_beside_it() {
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
                 .collect()
         };
-        tune.spec.candidates[0].set = set(&[("cache", "none")]);
-        tune.spec.candidates[1].set = set(&[("cache", "none"), ("aio", "native")]);
-        tune.spec.candidates[2].set = set(&[("aio", "io_uring")]);
+        tune.settings.candidates[0].set = set(&[("cache", "none")]);
+        tune.settings.candidates[1].set = set(&[("cache", "none"), ("aio", "native")]);
+        tune.settings.candidates[2].set = set(&[("aio", "io_uring")]);
     }
     // The second has the first in it.
     let factors = [0.8, 0.75, 0.9, 1.2];

@@ -37,7 +37,7 @@ fn disk(on: &[usize]) -> f64 {
 fn disk_plan() -> Plan {
     let mut plan = plan(DISK.len(), 600);
     if let Study::TuneGuest(tune) = &mut plan.study {
-        for (candidate, (name, set)) in tune.spec.candidates.iter_mut().zip(DISK) {
+        for (candidate, (name, set)) in tune.settings.candidates.iter_mut().zip(DISK) {
             candidate.name = name.to_owned();
             candidate.set = set
                 .iter()

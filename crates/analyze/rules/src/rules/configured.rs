@@ -1,10 +1,10 @@
 //! Known costs that the configuration of a VM shows: accelerator, limits, disks, network. Nothing was measured: a rule
 //! says what the text has, its source what that cost others.
 
-use crate::rule::{instruction, measurement};
+use crate::rule::{TUNE_TWIN, instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::counted;
-use vmtax_model::{ConfiguredDisk, ConfiguredNic, Remedy, Setting, VmConfiguration};
+use vmtax_model::{ConfiguredDisk, ConfiguredNic, Setting, VmConfiguration};
 
 /// Every rule about these, what costs most first.
 pub(super) const CONFIGURED: &[Rule] = &[
@@ -23,12 +23,6 @@ pub(super) const CONFIGURED: &[Rule] = &[
     COPY_ON_READ,
     SHARE_9P,
 ];
-
-/// Measurement of what changes of the VM's disk give, on a test guest like it.
-const TUNE_DISK: Remedy<&str> = measurement(
-    "Measure what changes of the disk give, on a test guest with its settings",
-    "vmtax tune --like TEXT -- disk",
-);
 
 const TCG: Rule = Rule {
     id: "configured-tcg",
@@ -138,7 +132,7 @@ const EMULATED_DISK: Rule = Rule {
             "Give the guest the disk by virtio; Windows needs the driver of virtio-win first",
             "-device virtio-blk-pci,drive=… # libvirt: <target dev='vda' bus='virtio'/> # Proxmox: qm set VMID --scsihw virtio-scsi-single, and the disk as scsi0 with iothread=1",
         ),
-        TUNE_DISK,
+        TUNE_TWIN,
     ],
     source: "QEMU documentation, Device Emulation",
     evaluate: |evidence| {
@@ -164,7 +158,7 @@ const WRITE_THROUGH: Rule = Rule {
             "none",
             "Let the guest decide when to flush: a guest that never flushes can lose its last writes",
         ),
-        TUNE_DISK,
+        TUNE_TWIN,
     ],
     source: "QEMU manual page, -drive: cache",
     evaluate: |evidence| {
@@ -253,7 +247,7 @@ const NO_IOTHREAD: Rule = Rule {
             "Give the disk an iothread of its own, where the host has a CPU for it",
             "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io # libvirt: <iothreads>1</iothreads> and <driver iothread='1'/> # Proxmox: qm set VMID --scsihw virtio-scsi-single --DISK …,iothread=1",
         ),
-        TUNE_DISK,
+        TUNE_TWIN,
     ],
     source: "kata-containers/runtime#133: with an iothread reads +120 %, random writes +97 %",
     evaluate: |evidence| {
@@ -284,7 +278,7 @@ const THREAD_POOL: Rule = Rule {
             "Submit requests to the kernel directly",
             "aio=native # libvirt: <driver io='native'/> # Proxmox: qm set VMID --DISK …,aio=native",
         ),
-        TUNE_DISK,
+        TUNE_TWIN,
     ],
     source: "Virtio block latency (KVM wiki, 2010): a 4 KiB read from 200 to 193 µs",
     evaluate: |evidence| {

@@ -92,7 +92,7 @@ type HasText = fn(&Evidence<'_>) -> bool;
 /// The rules about texts that somebody pasted, by the kind of text.
 const PASTED: [(HasText, &[Rule]); 4] = [
     (|evidence| !evidence.fio.is_empty(), reported::FIO),
-    (|evidence| evidence.exit_report.is_some(), reported::EXITS),
+    (|evidence| !evidence.exit_report.is_empty(), reported::EXITS),
     (
         |evidence| evidence.configuration.is_some(),
         configured::CONFIGURED,
@@ -105,7 +105,7 @@ const PASTED: [(HasText, &[Rule]); 4] = [
 
 /// Rules about measurements that texts show, too.
 const MEASURED_OR_PASTED: [(HasText, &Rule); 1] = [(
-    |evidence| evidence.exit_report.is_some(),
+    |evidence| !evidence.exit_report.is_empty(),
     &page_faults::SHADOW_PAGING,
 )];
 

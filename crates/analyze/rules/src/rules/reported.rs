@@ -4,7 +4,7 @@ use crate::rule::{instruction, measurement};
 use crate::{Evidence, Exits, Finding, Rule};
 use vmtax_findings::ExitReason;
 use vmtax_model::number::{count as grouped, nanoseconds, percent};
-use vmtax_model::{ExitReport, ExitReportRow, FioJob, Remedy};
+use vmtax_model::{ExitReportRow, FioJob, Remedy};
 
 /// The rules about jobs of fio.
 pub(super) const FIO: &[Rule] = &[FIO_GAP, FIO_BUFFERED, FIO_ONE_REQUEST];
@@ -275,21 +275,20 @@ const EXITS_HOST: Rule = Rule {
 /// of those in which the guest is not idle.
 pub(super) fn of_reasons(evidence: &Evidence<'_>, reasons: &[&str], what: &str) -> Vec<Finding> {
     let counted = evidence.exits.map(counted);
-    let Some(report) = counted.as_ref().or(evidence.exit_report) else {
-        return Vec::new();
-    };
+    let report = counted.as_deref().unwrap_or(evidence.exit_report);
+    let busy = || report.iter().filter(|row| !row.is_idle());
     let of_these = |row: &&ExitReportRow| reasons.contains(&row.reason.as_str());
-    let rows: Vec<&ExitReportRow> = report.busy_rows().filter(of_these).collect();
-    let time = ExitReport::time_ns(rows.iter().copied());
+    let rows: Vec<&ExitReportRow> = busy().filter(of_these).collect();
+    let time: f64 = rows.iter().map(|row| row.time_ns()).sum();
     let (part, least, whole) = match evidence.exits {
         Some(exits) => {
             let whole = format!("the vCPUs' time in {:.1} s", exits.seconds);
             (exits.part(time), MIN_VCPU_PART, whole)
         }
         None => {
-            let all = ExitReport::time_ns(report.busy_rows()).max(f64::MIN_POSITIVE);
+            let all: f64 = busy().map(ExitReportRow::time_ns).sum();
             let whole = "the time of all exits but idling".to_owned();
-            (time / all, MIN_PART, whole)
+            (time / all.max(f64::MIN_POSITIVE), MIN_PART, whole)
         }
     };
     let count: u64 = rows
@@ -312,15 +311,13 @@ pub(super) fn of_reasons(evidence: &Evidence<'_>, reasons: &[&str], what: &str) 
 }
 
 /// The exits of a running VM as a report has them.
-fn counted(exits: &Exits<'_>) -> ExitReport {
+fn counted(exits: &Exits<'_>) -> Vec<ExitReportRow> {
     let row = |reason: &ExitReason| ExitReportRow {
         reason: reason.reason.clone(),
         count: reason.exits.count,
         mean_ns: reason.exits.total_ns / reason.exits.count.max(1) as f64,
     };
-    ExitReport {
-        rows: exits.reasons.iter().map(row).collect(),
-    }
+    exits.reasons.iter().map(row).collect()
 }
 
 fn of_jobs(evidence: &Evidence<'_>, text: impl Fn(&FioJob) -> Option<String>) -> Vec<Finding> {
@@ -398,21 +395,19 @@ mod tests {
     use super::*;
     use crate::review;
 
-    fn report(rows: &[(&str, u64, f64)]) -> ExitReport {
+    fn report(rows: &[(&str, u64, f64)]) -> Vec<ExitReportRow> {
         let row = |(reason, count, mean_ns): &(&str, u64, f64)| ExitReportRow {
             reason: (*reason).to_owned(),
             count: *count,
             mean_ns: *mean_ns,
         };
-        ExitReport {
-            rows: rows.iter().map(row).collect(),
-        }
+        rows.iter().map(row).collect()
     }
 
     fn rules_of(rows: &[(&str, u64, f64)]) -> Vec<String> {
         let report = report(rows);
         let evidence = Evidence {
-            exit_report: Some(&report),
+            exit_report: &report,
             ..Evidence::default()
         };
         review(&evidence).into_iter().map(|one| one.rule).collect()

@@ -5,7 +5,6 @@
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-mod network;
 mod paths;
 mod table;
 

@@ -2,10 +2,8 @@
 //! rates, columns, CSV, JSON, OpenMetrics, the details of a VM and docs/top.md take it from there.
 
 mod table;
-mod unit;
 
-pub use table::{Counter, CounterSource};
-pub use unit::CounterUnit;
+pub use table::{Counter, CounterSource, CounterUnit};
 
 use crate::setting::is_same;
 use serde::{Deserialize, Serialize};

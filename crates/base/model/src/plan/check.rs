@@ -1,7 +1,9 @@
 //! Checks of a plan: the conditions of every plan, then those of its study.
 
 use super::definition::Plan;
-use super::study::{Compare, Grows, GuestTune, MAX_STEPS, MIN_STEPS, ObservedVm, SizeRange, Study};
+use super::study::{
+    Compare, Grows, MAX_STEPS, MIN_STEPS, ObservedVm, SizeRange, Study, WithCommand,
+};
 use super::variant::Variant;
 use super::{PlanError, range};
 use crate::{
@@ -310,7 +312,7 @@ impl Plan {
     /// Checks that the plan observes a VM and runs nothing itself.
     fn check_observed_vm(&self, vm: &ObservedVm) -> Result<(), PlanError> {
         self.check_runs_nothing("[vm] names a VM that runs already")?;
-        if vm.pid <= 0 || vm.time_ms == 0 {
+        if vm.process.pid <= 0 || vm.time_ms == 0 {
             return invalid("[vm] takes a pid and a time-ms above 0");
         }
         Ok(())
@@ -319,7 +321,7 @@ impl Plan {
     /// Checks that the plan tunes a running VM and runs nothing itself.
     fn check_tune(&self, tune: &TuneSpec) -> Result<(), PlanError> {
         self.check_runs_nothing("[tune] names a VM that runs already")?;
-        if tune.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
+        if tune.process.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
             return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
         }
         let mut ceilings = tune.candidates.iter().map(|candidate| candidate.ceiling);
@@ -330,11 +332,11 @@ impl Plan {
     }
 
     /// Checks that the plan tunes one guest, by valid candidates.
-    fn check_guest_tune(&self, tune: &GuestTune) -> Result<(), PlanError> {
+    fn check_guest_tune(&self, tune: &WithCommand<Box<GuestTuneSpec>>) -> Result<(), PlanError> {
         if !matches!(self.machines[..], [machine] if machine.is_guest()) {
             return invalid("the study 'tune-guest' tunes one guest: name one guest machine");
         }
-        if let Some(why) = tune.spec.fault() {
+        if let Some(why) = tune.settings.fault() {
             return invalid(format!("[tune-guest]: {why}"));
         }
         self.check_command()

@@ -3,13 +3,12 @@
 
 use super::command::CommandSpec;
 use super::guest::Guest;
-use super::study::{
-    Compare, ObservedVm, ProfileSettings, SizeRange, Study, VmIdentity, WithCommand,
-};
+use super::study::{Compare, ObservedVm, ProfileSettings, SizeRange, Study, WithCommand};
 use super::variant::Variant;
 use crate::{
     GuestTunePart, GuestTuneSpec, GuestTuneStep, ImportedFiles, Machine, Missing, Probes,
-    SECRET_REMOVED, Tree, TuneSpec, WorkloadSpec, without_secrets, words_without_secrets,
+    SECRET_REMOVED, Tree, TuneSpec, VmIdentity, WorkloadSpec, without_secrets,
+    words_without_secrets,
 };
 
 /// The trials to make, how often and in which order. As TOML:
@@ -197,24 +196,16 @@ impl Plan {
     }
 
     /// The running VM that is observed or tuned, or the process that is profiled.
-    pub fn running_vm(&self) -> Option<VmIdentity> {
-        let (pid, started, name) = match &self.study {
-            Study::Vm(_, vm) => (vm.pid, vm.started, &vm.name),
-            Study::Tune(vm) => (vm.pid, vm.started, &vm.name),
-            Study::Profile(profile) => {
-                let process = &profile.settings;
-                // That of a file's samples ran elsewhere.
-                let pid = process.pid.filter(|_| process.file.is_none())?;
-                (pid, process.started, &process.name)
+    pub fn running_vm(&self) -> Option<&VmIdentity> {
+        match &self.study {
+            Study::Vm(_, vm) => Some(&vm.process),
+            Study::Tune(vm) => Some(&vm.process),
+            // That of a file's samples ran elsewhere.
+            Study::Profile(profile) if profile.settings.file.is_none() => {
+                profile.settings.process.as_ref()
             }
-            _ => return None,
-        };
-        Some(VmIdentity {
-            pid,
-            started,
-            name: name.clone(),
-            is_vm: !matches!(self.study, Study::Profile(_)),
-        })
+            _ => None,
+        }
     }
 
     /// Returns the changes that are tried on a running VM; `None` of a study other than `tune`.
@@ -228,7 +219,7 @@ impl Plan {
     /// Returns the settings that are tried on a guest booted for it; `None` of a study other than `tune-guest`.
     pub fn guest_tune(&self) -> Option<&GuestTuneSpec> {
         match &self.study {
-            Study::TuneGuest(tune) => Some(&tune.spec),
+            Study::TuneGuest(tune) => Some(&tune.settings),
             _ => None,
         }
     }
@@ -270,13 +261,13 @@ impl Plan {
             return;
         };
         for configuration in &configurations {
-            let variant = tune.spec.variant(&baseline, configuration);
+            let variant = tune.settings.variant(&baseline, configuration);
             if self.variants.iter().all(|known| known.name != variant.name) {
                 self.variants.push(variant);
             }
         }
         self.rounds = first_round + ROUNDS;
-        tune.spec.parts.push(GuestTunePart {
+        tune.settings.parts.push(GuestTunePart {
             phase,
             configurations,
             first_round,
@@ -288,7 +279,7 @@ impl Plan {
     #[must_use]
     pub fn without_parts(mut self) -> Plan {
         if let Study::TuneGuest(tune) = &mut self.study {
-            tune.spec.parts.clear();
+            tune.settings.parts.clear();
             self.variants.truncate(1);
             self.rounds = 1;
         }
@@ -298,7 +289,7 @@ impl Plan {
     /// Ends the part that was begun last, after so many rounds of its own.
     pub fn end_part(&mut self, rounds: u32) {
         if let Study::TuneGuest(tune) = &mut self.study {
-            if let Some(part) = tune.spec.parts.last_mut() {
+            if let Some(part) = tune.settings.parts.last_mut() {
                 part.rounds = rounds;
                 self.rounds = part.first_round + rounds;
             }
@@ -310,11 +301,11 @@ impl Plan {
         let Study::TuneGuest(tune) = &self.study else {
             return None;
         };
-        let (part, baseline) = (tune.spec.parts.last()?, self.variants.first()?);
+        let (part, baseline) = (tune.settings.parts.last()?, self.variants.first()?);
         let variants: Vec<Variant> = part
             .configurations
             .iter()
-            .map(|configuration| tune.spec.variant(baseline, configuration))
+            .map(|configuration| tune.settings.variant(baseline, configuration))
             .collect();
         let settings = Compare {
             min_effect: MIN_EFFECT,
@@ -327,7 +318,7 @@ impl Plan {
                 command: tune.command.clone(),
             }),
             rounds: ROUNDS,
-            seed: self.seed.wrapping_add(tune.spec.parts.len() as u64),
+            seed: self.seed.wrapping_add(tune.settings.parts.len() as u64),
             variants,
             ..self.clone()
         })

@@ -5,9 +5,7 @@ use super::PlanError;
 use super::command::CommandSpec;
 use super::definition::Plan;
 use super::guest::Guest;
-use super::study::{
-    Compare, GuestTune, ObservedVm, ProfileSettings, SizeRange, Study, WithCommand,
-};
+use super::study::{Compare, ObservedVm, ProfileSettings, SizeRange, Study, WithCommand};
 use super::variant::Variant;
 use crate::{
     GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec,
@@ -139,8 +137,8 @@ impl PlanFile {
                 command: self.command.take(),
             }),
             "tune" => Study::Tune(needed(name, "tune", &mut self.tune)?),
-            "tune-guest" => Study::TuneGuest(GuestTune {
-                spec: needed(name, "tune-guest", &mut self.tune_guest)?,
+            "tune-guest" => Study::TuneGuest(WithCommand {
+                settings: needed(name, "tune-guest", &mut self.tune_guest)?,
                 command: self.command.take(),
             }),
             "import" => Study::Import(needed(name, "import", &mut self.import)?),

@@ -20,8 +20,7 @@ pub use definition::Plan;
 pub use guest::{Guest, PinnedCpus, Pinning};
 pub use schedule::{Column, SharedBoot, Slot};
 pub use study::{
-    Compare, Grows, GuestTune, ObservedVm, ProfileSettings, SizeRange, Study, VmIdentity, VmStudy,
-    WithCommand,
+    Compare, Grows, ObservedVm, ProfileSettings, SizeRange, Study, VmStudy, WithCommand,
 };
 pub use variant::Variant;
 

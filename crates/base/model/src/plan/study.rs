@@ -2,7 +2,9 @@
 
 use super::PlanError;
 use super::command::CommandSpec;
-use crate::{DeviceClass, GuestTuneSpec, ImportedFiles, TuneSpec, WorkloadName, WorkloadSpec};
+use crate::{
+    DeviceClass, GuestTuneSpec, ImportedFiles, TuneSpec, VmIdentity, WorkloadName, WorkloadSpec,
+};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +35,7 @@ pub enum Study {
     /// Live settings that make a running VM faster.
     Tune(Box<TuneSpec>),
     /// Settings that make a guest's workload faster.
-    TuneGuest(GuestTune),
+    TuneGuest(WithCommand<Box<GuestTuneSpec>>),
     /// Findings from traces that other tools recorded.
     Import(ImportedFiles),
 }
@@ -130,27 +132,13 @@ pub struct WithCommand<T> {
     pub command: Option<Box<CommandSpec>>,
 }
 
-/// A tuning of a guest: the settings to try, and the workload that is tuned for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GuestTune {
-    /// Settings to try, with the metric and the time limit.
-    pub spec: Box<GuestTuneSpec>,
-    /// The command of the workload `exec`; `None` for a workload of vmtax's own.
-    pub command: Option<Box<CommandSpec>>,
-}
-
 /// A VM that runs already, observed for a time. It is the plan's `[vm]`; the plan has no machines then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ObservedVm {
-    /// PID of the VM's process on the host.
-    pub pid: i32,
-    /// When its process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<u64>,
-    /// The VM's name, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    /// The VM's process.
+    #[serde(flatten)]
+    pub process: VmIdentity,
     /// For how long, ms.
     pub time_ms: u64,
     /// The path of vmtax in the guest, which traces there too; `None` to observe from the host alone.
@@ -159,19 +147,6 @@ pub struct ObservedVm {
     /// Whose requests are traced, of the study that traces any.
     #[serde(default, skip_serializing_if = "DeviceClass::is_disk")]
     pub device: DeviceClass,
-}
-
-/// The process that is a plan's VM, or that it profiles.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VmIdentity {
-    /// PID of the process on the host.
-    pub pid: i32,
-    /// When it started, clock ticks after the host's boot; `None` where the plan does not say.
-    pub started: Option<u64>,
-    /// The VM's name; of another process the name of its program.
-    pub name: Option<String>,
-    /// True where the plan is of a VM, false where it may be of any process.
-    pub is_vm: bool,
 }
 
 impl ObservedVm {
@@ -187,14 +162,8 @@ impl ObservedVm {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProfileSettings {
     /// A process that runs already; the plan has no machines then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pid: Option<i32>,
-    /// When that process started, clock ticks after the host's boot: a PID is used again. `None` in plans of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<u64>,
-    /// The name of its VM, else of its program, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    #[serde(flatten)]
+    pub process: Option<VmIdentity>,
     /// The file of another tool that samples are read from; the plan has no machines then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
@@ -222,9 +191,7 @@ pub struct ProfileSettings {
 impl Default for ProfileSettings {
     fn default() -> ProfileSettings {
         ProfileSettings {
-            pid: None,
-            started: None,
-            name: None,
+            process: None,
             file: None,
             time_ms: None,
             hz: Self::HZ,
@@ -266,7 +233,7 @@ impl ProfileSettings {
 
     /// Returns true if a process that runs already, or a file, is profiled instead of a guest of the plan.
     pub fn is_attached(&self) -> bool {
-        self.pid.is_some() || self.file.is_some()
+        self.process.is_some() || self.file.is_some()
     }
 }
 

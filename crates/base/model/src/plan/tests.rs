@@ -672,7 +672,7 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
     }
     let attached = format!("rounds = 1\nmachines = []\nworkload = []\n{profile}\npid = 1\n");
     let attached = Plan::from_toml(&attached).unwrap();
-    assert_eq!(attached.profile().unwrap().pid, Some(1));
+    assert_eq!(attached.running_vm().map(|vm| vm.pid), Some(1));
     assert_eq!(Plan::from_toml(&attached.to_toml().unwrap()), Ok(attached));
 }
 

@@ -5,11 +5,9 @@
 //! address, within an element of XML; some by their form alone. A name that only refers to one (`password-secret=ID`), a switch
 //! (`password=on`) and a variable (`$TOKEN`) stay. A text keeps its structure: JSON, XML and lists of options stay readable.
 
-mod addresses;
 mod assignments;
 mod forms;
 mod found;
-mod markup;
 mod names;
 mod options;
 

@@ -1,7 +1,7 @@
 //! Settings of the measured disk (its device, iothread, block nodes, image, limits) and of the measured network card.
 
 use super::entry::{
-    Libvirt, NO_FIGURE, OTHER, Restored, ScsiDevice, Setting, SettingPart, SpecialValue, Unset,
+    Libvirt, NO_FIGURE, OTHER, ScsiDevice, Setting, SettingPart, SpecialValue, Unset,
 };
 use crate::{ChangeCost, NetBackend};
 
@@ -116,9 +116,7 @@ pub(super) const TABLE: &[Setting] = &[
         part: SettingPart::Bus,
         line: "-device VALUE,drive=…",
         libvirt: Libvirt::Element("`bus='virtio'` of `<target>`; remove the disk's `<address>`"),
-        restored: Restored::harmful(
-            "The guest needs the driver of virtio-blk, and finds the disk by another name.",
-        ),
+        trap: "The guest needs the driver of virtio-blk, and finds the disk by another name.",
         ..device("bus", Unset::Is("virtio-blk"))
     },
     Setting {
@@ -185,14 +183,12 @@ pub(super) const TABLE: &[Setting] = &[
         libvirt: Libvirt::DriverOrController("ioeventfd"),
         line: "-device virtio-…-pci,ioeventfd=VALUE",
         undo: "ioeventfd=off",
-        restored: Restored::published(
-            "QEMU commit 0ebf76aae583: an emulated NVMe disk from 35 to 41 k requests/s",
-        ),
+        source: "QEMU commit 0ebf76aae583: an emulated NVMe disk from 35 to 41 k requests/s",
         ..device("ioeventfd", Unset::Is("on"))
     },
     Setting {
         libvirt: Libvirt::Driver("event_idx"),
-        restored: Restored::published("qemu-devel: 15 % fewer notifications"),
+        source: "qemu-devel: 15 % fewer notifications",
         ..device("event_idx", Unset::Is("on"))
     },
     device("indirect_desc", Unset::Is("on")),
@@ -248,7 +244,7 @@ pub(super) const TABLE: &[Setting] = &[
         part: SettingPart::AllNodes,
         unset: Unset::Is("ignore"),
         libvirt: Libvirt::Driver("discard"),
-        restored: Restored::harmful("What the guest frees stays allocated on the host."),
+        trap: "What the guest frees stays allocated on the host.",
         ..file("discard")
     },
     Setting {
@@ -260,9 +256,7 @@ pub(super) const TABLE: &[Setting] = &[
     Setting {
         unset: Unset::Is("raw"),
         cost: ChangeCost::VmRestart,
-        restored: Restored::harmful(
-            "No snapshots, no backing image; the image is as large as its disk.",
-        ),
+        trap: "No snapshots, no backing image; the image is as large as its disk.",
         ..format("format")
     },
     Setting {
@@ -298,7 +292,7 @@ pub(super) const TABLE: &[Setting] = &[
         line: "-netdev user,id=net0",
         read_back: "QEMU's command line: -netdev",
         undo: "-netdev user,id=net0",
-        restored: Restored::published(NO_FIGURE),
+        source: NO_FIGURE,
         values: &[
             backend(
                 "tap",

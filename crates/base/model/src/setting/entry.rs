@@ -36,8 +36,10 @@ pub struct Setting {
     pub undo: &'static str,
     /// libvirt's form of it.
     pub libvirt: Libvirt,
-    /// Effects of going back to [`Setting::unset`].
-    pub restored: Restored,
+    /// Harm of going back to [`Setting::unset`]; empty where there is none.
+    pub trap: &'static str,
+    /// Published figure of going back, with its source.
+    pub source: &'static str,
     /// Values that are written in another way than the others.
     pub values: &'static [SpecialValue],
 }
@@ -142,30 +144,6 @@ pub enum Libvirt {
     Element(&'static str),
 }
 
-/// Effects of leaving a setting out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Restored {
-    /// When it harms; empty where it does not.
-    pub trap: &'static str,
-    /// Published figure, with its source.
-    pub source: &'static str,
-}
-
-impl Restored {
-    /// Effects with this published figure, without harm.
-    pub(super) const fn published(source: &'static str) -> Restored {
-        Restored { trap: "", source }
-    }
-
-    /// Effects of which no figure is published, with the harm that they do.
-    pub(super) const fn harmful(trap: &'static str) -> Restored {
-        Restored {
-            trap,
-            source: NO_FIGURE,
-        }
-    }
-}
-
 /// A value that is written in another way than the others of its setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecialValue {
@@ -192,7 +170,8 @@ pub(super) const OTHER: Setting = Setting {
     read_back: "qom-get of the device's NAME",
     undo: "leave NAME= out",
     libvirt: Libvirt::QemuArgument,
-    restored: Restored::published(NO_FIGURE),
+    trap: "",
+    source: NO_FIGURE,
     values: &[],
 };
 

@@ -1,7 +1,7 @@
 //! Settings of the guest as a whole, of its kernel, and of the tree of files that it has.
 
 use super::entry::{
-    Libvirt, NO_FIGURE, OTHER, Restored, Setting, SettingPart, SettingPlace, SpecialValue, Unset,
+    Libvirt, NO_FIGURE, OTHER, Setting, SettingPart, SettingPlace, SpecialValue, Unset,
 };
 use crate::{CLOCK_SOURCE_FILE, ChangeCost, FAST_CLOCK_SOURCES};
 
@@ -36,7 +36,7 @@ const fn property(key: &'static str, source: &'static str) -> Setting {
         ),
     };
     Setting {
-        restored: Restored::published(source),
+        source,
         ..guest(key, Unset::LeftOut, line, libvirt)
     }
 }
@@ -76,7 +76,7 @@ const fn kernel_argument(key: &'static str, line: &'static str, source: &'static
         read_back: "/proc/cmdline in the guest",
         undo: "take LINE from the guest kernel's command line",
         libvirt: Libvirt::Element("`<cmdline>` where it has `<kernel>`; else in the guest"),
-        restored: Restored::published(source),
+        source,
         ..OTHER
     }
 }
@@ -94,7 +94,7 @@ const fn share(
         place: SettingPlace::Instruction,
         cost,
         line,
-        restored: Restored::published(source),
+        source,
         ..OTHER
     }
 }
@@ -143,7 +143,7 @@ pub(super) const TABLE: &[Setting] = &[
         Libvirt::Element("`<memory unit='MiB'>VALUE</memory>`"),
     ),
     Setting {
-        restored: Restored::published(MANY_DEVICES),
+        source: MANY_DEVICES,
         ..guest(
             "disks",
             Unset::LeftOut,
@@ -152,7 +152,7 @@ pub(super) const TABLE: &[Setting] = &[
         )
     },
     Setting {
-        restored: Restored::published(MANY_DEVICES),
+        source: MANY_DEVICES,
         ..guest(
             "memory-regions",
             Unset::LeftOut,

@@ -1,8 +1,6 @@
 //! Settings of the host's kernel.
 
-use super::entry::{
-    Libvirt, NO_FIGURE, OTHER, Restored, SetBy, Setting, SettingPart, SettingPlace,
-};
+use super::entry::{Libvirt, NO_FIGURE, OTHER, SetBy, Setting, SettingPart, SettingPlace};
 use crate::{CLOCK_SOURCE_FILE, ChangeCost};
 
 /// A file below /sys or /proc/sys.
@@ -34,7 +32,7 @@ const fn module(key: &'static str, path: &'static str, lines: [&'static str; 2])
 /// A setting that a comparison varies, with the published figure of changing it.
 const fn compared(key: &'static str, path: &'static str, source: &'static str) -> Setting {
     Setting {
-        restored: Restored::published(source),
+        source,
         ..file(key, path, SetBy::Comparison)
     }
 }
@@ -42,7 +40,7 @@ const fn compared(key: &'static str, path: &'static str, source: &'static str) -
 pub(super) const TABLE: &[Setting] = &[
     Setting {
         usual: "200000",
-        restored: Restored::published("Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster"),
+        source: "Linux commit 2cffe9f6b96f: SAP HANA up to 12 % faster",
         ..file(
             "host.halt-poll-ns",
             "/sys/module/kvm/parameters/halt_poll_ns",

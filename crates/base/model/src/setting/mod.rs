@@ -8,8 +8,7 @@ mod host;
 mod remedy;
 
 pub use entry::{
-    Libvirt, NO_FIGURE, Restored, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,
-    SpecialValue, Unset,
+    Libvirt, NO_FIGURE, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace, SpecialValue, Unset,
 };
 pub use remedy::Remedy;
 

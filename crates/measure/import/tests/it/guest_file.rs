@@ -7,7 +7,7 @@ use vmtax_import::AddedGuest;
 use vmtax_model::testing::{host, vm_trace};
 use vmtax_model::{
     DeviceClass, GuestDisk, KvmClass, Missing, ObservedDisk, ObservedGuest, ObservedVm, Plan,
-    SCHEMA, Study, VmFacts, VmStudy, files,
+    SCHEMA, Study, VmFacts, VmIdentity, VmStudy, files,
 };
 use vmtax_recording::{Recording, Writer};
 use vmtax_wire::{encode, piece};
@@ -64,9 +64,11 @@ struct Run(tempfile::TempDir);
 
 fn observed(device: DeviceClass) -> ObservedVm {
     ObservedVm {
-        pid: 1,
-        started: None,
-        name: None,
+        process: VmIdentity {
+            pid: 1,
+            started: None,
+            name: None,
+        },
         time_ms: 1,
         guest_vmtax: None,
         device,

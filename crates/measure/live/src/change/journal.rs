@@ -1,7 +1,7 @@
 //! Journal of the changes to a VM and its host: written before each change, and used to restore the settings at the
 //! end, at the next start, or by `vmtax undo`.
 
-use super::{ChangeError, exists, is_same, kernel, may_set, read, write};
+use super::{ChangeError, exists, is_same, may_set, places, read, write};
 use crate::state_file;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -86,7 +86,7 @@ impl Changes {
         };
         let guest_boot = match setting {
             LiveSetting::GuestFile { .. } => {
-                let boot = kernel::guest_boot(&self.vm);
+                let boot = places::guest_boot(&self.vm);
                 Some(boot.map_err(|why| ChangeError::refused(setting, why))?)
             }
             _ => None,
@@ -295,7 +295,7 @@ fn undo_entry(vm: &Vm, entry: &Entry, is_gone: bool) -> Result<Restored, ChangeE
     }
     if let Some(boot) = &entry.guest_boot {
         let now =
-            kernel::guest_boot(vm).map_err(|why| ChangeError::refused(&entry.setting, why))?;
+            places::guest_boot(vm).map_err(|why| ChangeError::refused(&entry.setting, why))?;
         if now != *boot {
             return Ok(Restored::Ended);
         }

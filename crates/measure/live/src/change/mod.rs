@@ -1,11 +1,10 @@
 //! Changes of a running VM that is not ours, and of its host: each written down first, read back, undone.
 
 mod journal;
-mod kernel;
-mod monitor;
+mod places;
 
 pub use journal::{Changes, Undone, undo, undo_interrupted};
-pub(crate) use kernel::{host_queues, pinned};
+pub(crate) use places::{host_queues, pinned};
 
 use serde_json::{Map, Value};
 use vmtax_model::{LiveSetting, Setting, SettingValue};
@@ -57,9 +56,9 @@ impl ChangeError {
 /// rule would.
 fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<(), ChangeError> {
     let allowed = match setting {
-        LiveSetting::HostFile { path } => kernel::may_set_on_host(vm, path),
+        LiveSetting::HostFile { path } => places::may_set_on_host(vm, path),
         LiveSetting::GuestFile { path, .. } => Setting::may_be_written_in_guest(path, value),
-        LiveSetting::QomProperty { path, property } => monitor::may_set(path, property),
+        LiveSetting::QomProperty { path, property } => places::may_set_property(path, property),
         LiveSetting::Affinity { .. }
         | LiveSetting::DiskLimits { .. }
         | LiveSetting::Qcow2Cache { .. } => true,
@@ -75,7 +74,7 @@ fn may_set(vm: &Vm, SettingValue { setting, value }: &SettingValue) -> Result<()
 fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
     match setting {
         LiveSetting::HostFile { path } => path.exists(),
-        LiveSetting::Affinity { tid } => kernel::thread_exists(vm, *tid),
+        LiveSetting::Affinity { tid } => places::thread_exists(vm, *tid),
         LiveSetting::GuestFile { .. }
         | LiveSetting::DiskLimits { .. }
         | LiveSetting::QomProperty { .. }
@@ -86,11 +85,11 @@ fn exists(vm: &Vm, setting: &LiveSetting) -> bool {
 /// Reads the value of a setting; `None` for one that cannot be read.
 fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
     let value = match setting {
-        LiveSetting::HostFile { path } => kernel::read_on_host(path),
-        LiveSetting::GuestFile { path, .. } => kernel::read_in_guest(vm, path),
-        LiveSetting::Affinity { tid } => kernel::affinity(vm, *tid),
-        LiveSetting::DiskLimits { device } => monitor::limits(vm, device),
-        LiveSetting::QomProperty { path, property } => monitor::property(vm, path, property),
+        LiveSetting::HostFile { path } => places::read_on_host(path),
+        LiveSetting::GuestFile { path, .. } => places::read_in_guest(vm, path),
+        LiveSetting::Affinity { tid } => places::affinity(vm, *tid),
+        LiveSetting::DiskLimits { device } => places::limits(vm, device),
+        LiveSetting::QomProperty { path, property } => places::property(vm, path, property),
         LiveSetting::Qcow2Cache { .. } => return Ok(None),
     };
     value
@@ -102,18 +101,18 @@ fn read(vm: &Vm, setting: &LiveSetting) -> Result<Option<String>, ChangeError> {
 fn write(vm: &Vm, setting: &LiveSetting, value: &str) -> Result<(), ChangeError> {
     let refused = |why: String| ChangeError::refused(setting, why);
     let done = match setting {
-        LiveSetting::HostFile { path } => kernel::write_on_host(path, value),
-        LiveSetting::GuestFile { path, flushed } => kernel::write_in_guest(vm, path, value)
+        LiveSetting::HostFile { path } => places::write_on_host(path, value),
+        LiveSetting::GuestFile { path, flushed } => places::write_in_guest(vm, path, value)
             .and_then(|()| {
-                let flush = |device: &String| monitor::flush(vm, device);
+                let flush = |device: &String| places::flush(vm, device);
                 flushed.as_ref().map_or(Ok(()), flush)
             }),
-        LiveSetting::Affinity { tid } => kernel::set_affinity(vm, *tid, value),
-        LiveSetting::DiskLimits { device } => monitor::set_limits(vm, device, value),
+        LiveSetting::Affinity { tid } => places::set_affinity(vm, *tid, value),
+        LiveSetting::DiskLimits { device } => places::set_limits(vm, device, value),
         LiveSetting::QomProperty { path, property } => {
-            monitor::set_property(vm, path, property, value)
+            places::set_property(vm, path, property, value)
         }
-        LiveSetting::Qcow2Cache { device, .. } => monitor::set_l2_cache(vm, device, value),
+        LiveSetting::Qcow2Cache { device, .. } => places::set_l2_cache(vm, device, value),
     };
     done.map_err(refused)?;
     match read(vm, setting)? {

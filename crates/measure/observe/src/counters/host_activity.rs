@@ -1,17 +1,16 @@
 //! Activity of the host besides a VM's own: other processes on the devices beneath its disks, and the kernel's NUMA balancing.
 
-use super::{block_device, process_counters, started};
+use super::{block_device, line};
 use crate::host_disk::lowest_device;
 use crate::process::processes;
 use crate::{entries, read_text};
+use procfs::process::Stat;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
-use vmtax_model::{Counter, DeviceUser, HostActivity, NumaBalancing};
+use vmtax_model::{DeviceUser, HostActivity, NumaBalancing};
 
-const READ: &Counter = Counter::named("process_read");
-const WRITTEN: &Counter = Counter::named("process_written");
 /// Processes whose open files are looked up, those with most I/O first.
 const MAX_USERS: usize = 8;
 /// Open files of a process that are looked up.
@@ -31,15 +30,16 @@ pub struct HostSample {
 impl HostSample {
     /// Reads the counters. Those of processes that this user may not read are left out.
     pub fn take() -> HostSample {
-        let bytes = |pid: i32| {
-            let counters = process_counters(pid)?;
-            let moved = [counters.get(READ)?, counters.get(WRITTEN)?];
-            Some(((pid, started(pid)?), moved))
+        let bytes = |stat: Stat| {
+            let io = read_text(format!("/proc/{}/io", stat.pid))?;
+            let [read, written] = ["read_bytes", "write_bytes"]
+                .map(|key| line(&io, key).and_then(|number| number.trim().parse().ok()));
+            Some(((stat.pid, stat.starttime), [read?, written?]))
         };
         HostSample {
             at: Instant::now(),
             numa: read_text("/proc/vmstat").and_then(|text| numa_counters(&text)),
-            processes: processes().filter_map(|stat| bytes(stat.pid)).collect(),
+            processes: processes().filter_map(bytes).collect(),
         }
     }
 

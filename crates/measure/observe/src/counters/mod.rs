@@ -23,20 +23,10 @@ use std::fs;
 use std::str::SplitAsciiWhitespace;
 use std::time::Duration;
 use vmtax_model::samples::{CpuUse, ThreadCpuUse};
-use vmtax_model::{BlockDevice, CounterMap, CounterSource, NicCounters, ProcessStop, cpu_list};
-
-/// Times of a thread since its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadTimes {
-    /// ID of the thread.
-    pub tid: i32,
-    /// On a CPU, ns.
-    pub cpu_ns: u64,
-    /// Runnable without a CPU, ns.
-    pub wait_ns: u64,
-    /// Number of times that the thread got a CPU.
-    pub turns: u64,
-}
+use vmtax_model::{
+    BlockDevice, CounterMap, CounterSource, NicCounters, ProcessStop, Role, ThreadCounters,
+    cpu_list,
+};
 
 /// When a process started, clock ticks since boot; `None` where there is none, or it has ended.
 pub fn started(pid: i32) -> Option<u64> {
@@ -57,20 +47,22 @@ fn stat(text: &str) -> Option<(u64, u64)> {
     is_alive.then_some((started, faults))
 }
 
-/// The times of a process's threads, by number; empty where there is no such process.
-pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
+/// The counters of a process's threads, in the order of their numbers, with the role that `role` gives each; empty where there
+/// is no such process.
+pub fn thread_counters(pid: i32, role: impl Fn(i32) -> Role) -> Vec<ThreadCounters> {
     let times = |task: fs::DirEntry| {
         let tid = task.file_name().to_str()?.parse().ok()?;
         let (cpu_ns, wait_ns, turns) =
             schedstat(&fs::read_to_string(task.path().join("schedstat")).ok()?)?;
-        Some(ThreadTimes {
+        Some(ThreadCounters {
             tid,
+            role: role(tid),
             cpu_ns,
             wait_ns,
             turns,
         })
     };
-    let mut all: Vec<ThreadTimes> = tasks(pid).filter_map(times).collect();
+    let mut all: Vec<ThreadCounters> = tasks(pid).filter_map(times).collect();
     all.sort_unstable_by_key(|thread| thread.tid);
     all
 }
@@ -176,7 +168,7 @@ pub fn cpu_use(pid: i32) -> Option<CpuUse> {
     let at_ns = monotonic_ns();
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let busy_ms = busy_ms(&stat, procfs::ticks_per_second());
-    let threads: Vec<ThreadCpuUse> = thread_times(pid)
+    let threads: Vec<ThreadCpuUse> = thread_counters(pid, |_| Role::Main)
         .into_iter()
         .filter_map(|thread| {
             let set = sched_getaffinity(Some(Pid::from_raw(thread.tid)?)).ok()?;
@@ -300,7 +292,7 @@ mod tests {
     fn times_of_the_own_threads_grow() {
         let own = std::process::id() as i32;
         let cpu = || {
-            thread_times(own)
+            thread_counters(own, |_| Role::Main)
                 .iter()
                 .map(|thread| thread.cpu_ns)
                 .sum::<u64>()
@@ -322,7 +314,7 @@ mod tests {
             (None, None)
         );
         assert_eq!(page_table_counters(i32::MAX), CounterMap::default());
-        assert_eq!(thread_times(i32::MAX), []);
+        assert_eq!(thread_counters(i32::MAX, |_| Role::Main), []);
     }
 
     #[test]

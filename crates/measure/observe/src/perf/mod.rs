@@ -10,7 +10,7 @@ use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, RawData, RawEventRecord, ReadFormat, RecordIdParseInfo,
     RecordParseInfo, RecordType, SampleFormat,
 };
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -137,11 +137,8 @@ impl Sampler {
             .iter()
             .map(|(_, event)| PollFd::new(&self.events[*event], PollFlags::IN))
             .collect();
-        let time = rustix::event::Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: time.subsec_nanos().into(),
-        };
-        match poll(&mut fds, Some(&time)) {
+        let time = Timespec::try_from(time).ok();
+        match poll(&mut fds, time.as_ref()) {
             // All events' threads ended: at once ready, for ever. The caller looks whether the process is there.
             Ok(_) if fds.iter().all(|fd| fd.revents().contains(PollFlags::HUP)) => {
                 std::thread::sleep(Duration::from_millis(10));

@@ -2,7 +2,6 @@
 
 mod blocks;
 mod diagnose;
-mod exits;
 mod inside;
 mod observer;
 mod profile;
@@ -11,9 +10,8 @@ mod vm_blocks;
 
 pub(crate) use blocks::may_trace;
 pub(crate) use diagnose::diagnose;
-pub(crate) use exits::vm_exits;
 pub(crate) use observer::{Observation, TrialStore};
-pub(crate) use profile::{expected_stops, profile};
+pub(crate) use profile::{expected_stops, profile, vm_exits};
 pub(crate) use tune::tune;
 pub(crate) use vm_blocks::vm_layers;
 

@@ -2,7 +2,6 @@
 //! bench, stress-ng; and matches of the user's patterns. A tool is recognized by its output, not by the command, which
 //! may be a script. The output is untrusted: unknown text is skipped, and the number and length of names are bounded.
 
-mod json;
 mod reported;
 mod text;
 
@@ -16,7 +15,7 @@ use vmtax_model::{MetricPattern, Printed, Unit};
 pub fn figures(output: &str) -> Vec<Printed> {
     let mut figures = Figures::default();
     text::sysbench(output, &mut figures);
-    json::read(output, &mut figures);
+    text::read_json(output, &mut figures);
     text::bonnie(output, &mut figures);
     text::pgbench(output, &mut figures);
     text::perf_bench(output, &mut figures);

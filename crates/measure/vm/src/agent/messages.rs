@@ -226,7 +226,7 @@ impl Lines {
             .iter()
             .map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
             .collect();
-        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timespec(left))))
+        rustix::io::retry_on_intr(|| poll(&mut fds, Timespec::try_from(left).ok().as_ref()))
             .map_err(|e| NoMessage::Failed(e.into()))?;
         let polled = sources.into_iter().zip(&fds);
         Ok(polled
@@ -305,13 +305,6 @@ impl Line {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: i64::from(time.subsec_nanos()),
-    }
-}
-
 /// Sends all bytes within this time, however few of them the other side reads at once.
 fn send_within(stream: &UnixStream, bytes: &[u8], timeout: Duration) -> std::io::Result<()> {
     let deadline = Instant::now() + timeout;
@@ -322,7 +315,7 @@ fn send_within(stream: &UnixStream, bytes: &[u8], timeout: Duration) -> std::io:
             return Err(std::io::ErrorKind::TimedOut.into());
         }
         let mut fds = [PollFd::new(stream, PollFlags::OUT)];
-        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timespec(left))))?;
+        rustix::io::retry_on_intr(|| poll(&mut fds, Timespec::try_from(left).ok().as_ref()))?;
         // A write that waits begins its timeout again with each part that is read.
         match rustix::net::send(stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(written) => rest = &rest[written..],

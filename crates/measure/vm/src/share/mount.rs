@@ -4,7 +4,7 @@ use super::Sharing;
 use super::qemu_arguments::{SERVER, TAG, VERSION_EVENT};
 use super::server::{EXPORT, MOUNT_PORT, NFS_PORT};
 use crate::process::log::log_end;
-use crate::vmm::qemu::start;
+use crate::vmm::qemu as own_qemu;
 use procfs::process::{LimitValue, Process};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -150,7 +150,7 @@ fn msize(line: &str, log: &Path, is_logged: bool) -> Option<u64> {
     };
     let deadline = Instant::now() + timeout;
     loop {
-        let logs = [start::log(log), start::events(log)].map(|path| log_end(&path));
+        let logs = [own_qemu::log(log), own_qemu::events(log)].map(|path| log_end(&path));
         let got = logs
             .iter()
             .find_map(|text| negotiated(&String::from_utf8_lossy(text)));

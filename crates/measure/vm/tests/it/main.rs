@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod antipatterns;
 mod exits;
 mod guest;
 mod orders;

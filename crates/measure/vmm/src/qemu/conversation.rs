@@ -1,13 +1,18 @@
-//! A conversation with QEMU's monitor, in QMP: lines of JSON over a socket, which other programs may use, too.
+//! A conversation with QEMU's monitor, in QMP: lines of JSON over a socket, which other programs may use, too; and the process at
+//! the other end of a socket.
 
-use crate::Peer;
 use crate::VmmError;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::{Pid, getsid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -270,11 +275,8 @@ impl SharedSocket {
 /// Waits until there is something to read, for so long.
 fn is_readable(stream: &UnixStream, time: Duration) -> bool {
     let mut one = [PollFd::new(stream, PollFlags::IN)];
-    let time = Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: i64::from(time.subsec_nanos()),
-    };
-    poll(&mut one, Some(&time)).is_ok_and(|ready| ready > 0)
+    let time = Timespec::try_from(time).ok();
+    poll(&mut one, time.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// A stream to the process that must listen there, and to no other.
@@ -329,10 +331,40 @@ pub(crate) fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> 
     Ok(stream)
 }
 
+/// The process that connected, or that listens, there, and its user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// PID of the process.
+    pub pid: i32,
+    /// Number of its user.
+    pub uid: u32,
+}
+
+impl Peer {
+    /// `None` where it is in a PID namespace that is not visible here: the kernel gives it the number 0.
+    pub fn of(stream: &UnixStream) -> Option<Peer> {
+        let peer = getsockopt(stream, PeerCredentials).ok()?;
+        (peer.pid() > 0).then(|| Peer {
+            pid: peer.pid(),
+            uid: peer.uid(),
+        })
+    }
+
+    /// Returns true if it belongs to this session. Its user is compared, too: one that ended may have left its number to another.
+    pub fn is_in_session(self, session: i32) -> bool {
+        let is_in_session =
+            getsid(Some(Pid::from_raw(self.pid))).is_ok_and(|of| of.as_raw() == session);
+        let folder = fs::metadata(format!("/proc/{}", self.pid));
+        is_in_session && folder.is_ok_and(|folder| folder.uid() == self.uid)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::net::{bind, listen};
+    use std::os::unix::net::UnixListener;
+    use vmtax_model::testing::{again_in_pid_namespace, handed_over};
 
     #[test]
     fn a_socket_at_which_others_wait_is_left_after_the_timeout() {
@@ -360,5 +392,25 @@ mod tests {
             connect(&path, timeout).unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
         );
+    }
+
+    /// In a PID namespace the listener's process has no number, nor has its own session.
+    #[test]
+    fn who_is_not_visible_has_no_number_and_no_session() {
+        if let Some(path) = handed_over() {
+            assert_eq!(Peer::of(&UnixStream::connect(path).unwrap()), None);
+            let own = Peer::of(&UnixStream::pair().unwrap().0).unwrap();
+            assert_eq!(own.pid, std::process::id() as i32);
+            assert!(!own.is_in_session(own.pid));
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listens = UnixListener::bind(&path).unwrap();
+        assert_eq!(
+            Peer::of(&UnixStream::connect(&path).unwrap()).unwrap().pid,
+            std::process::id() as i32
+        );
+        again_in_pid_namespace(&path).unwrap();
     }
 }

@@ -113,7 +113,6 @@ pub fn running_vms() -> Vec<VmIdentity> {
 fn vm_of_process(pid: i32) -> VmIdentity {
     VmIdentity {
         name: Known::read(pid).name,
-        is_vm: true,
         ..process_identity(pid)
     }
 }
@@ -124,7 +123,6 @@ pub fn process_identity(pid: i32) -> VmIdentity {
         pid,
         started: started(pid),
         name: Some(Vm::program_of(pid)),
-        is_vm: false,
     }
 }
 
@@ -137,39 +135,38 @@ impl Vm {
         find(name).map(|found| Vm::attach(found.pid))
     }
 
-    /// The VM of a plan, or its process, unless another process has its PID now, or none.
+    /// The VM of a plan, or (`is_vm` is false) its process, unless another process has its PID now, or none.
     ///
     /// # Errors
     /// [`FindError::OtherVm`], [`FindError::OtherProcess`].
-    pub fn planned(planned: &VmIdentity) -> Result<Vm, FindError> {
+    pub fn planned(planned: &VmIdentity, is_vm: bool) -> Result<Vm, FindError> {
         let is_other = |now: Option<u64>| planned.started.filter(|at| now != Some(*at));
         if let Some(at_start) = is_other(started(planned.pid)) {
-            return Err(another(planned, at_start));
+            return Err(another(planned, is_vm, at_start));
         }
         let vm = Vm::attach(planned.pid);
         // Another process may have got its PID meanwhile.
         match is_other(vm.start_ticks()) {
-            Some(at_start) => Err(another(planned, at_start)),
+            Some(at_start) => Err(another(planned, is_vm, at_start)),
             None => Ok(vm),
         }
     }
 }
 
 /// The process of a plan as it was, and as it is now.
-fn another(planned: &VmIdentity, at_start: u64) -> FindError {
+fn another(planned: &VmIdentity, is_vm: bool, at_start: u64) -> FindError {
     let pid = planned.pid;
     let title = |vm: &VmIdentity, ticks: u64| {
         let name = vm.name.as_deref().unwrap_or("unnamed");
         format!("{name} (started at tick {ticks})")
     };
-    let now = match is_vm(pid) {
-        true => vm_of_process(pid),
-        false => process_identity(pid),
+    let (now, runs_vm) = match self::is_vm(pid) {
+        true => (vm_of_process(pid), true),
+        false => (process_identity(pid), false),
     };
-    let started = now.started.filter(|_| now.is_vm || !planned.is_vm);
-    let none = if planned.is_vm { "no VM" } else { "no process" };
+    let started = now.started.filter(|_| runs_vm || !is_vm);
+    let none = if is_vm { "no VM" } else { "no process" };
     let now = started.map_or(none.to_owned(), |ticks| title(&now, ticks));
-    let is_vm = planned.is_vm;
     let planned = title(planned, at_start);
     match is_vm {
         true => FindError::OtherVm { pid, planned, now },
@@ -332,9 +329,8 @@ mod tests {
                 pid,
                 started,
                 name: Some("web01".to_owned()),
-                is_vm: true,
             };
-            Vm::planned(&planned)
+            Vm::planned(&planned, true)
                 .map(|vm| vm.pid())
                 .map_err(|e| e.to_string())
         };
@@ -357,7 +353,7 @@ mod tests {
             started: Some(7),
             ..own
         };
-        let why = Vm::planned(&earlier).unwrap_err().to_string();
+        let why = Vm::planned(&earlier, false).unwrap_err().to_string();
         let expected = format!(
             "process {pid} is not the one of the plan, {program} (started at tick 7), but {program} (started at tick {}): ",
             at_start.unwrap()

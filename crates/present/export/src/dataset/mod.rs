@@ -1,13 +1,11 @@
 //! Recordings of many hosts as one dataset: a folder of Parquet files that DuckDB, Polars, Spark and others read as tables.
 //! docs/dataset.md is the schema.
 
-mod comparisons;
 #[cfg(test)]
 mod engines_tests;
 mod facts;
 mod figures;
 mod layout;
-mod observed;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -15,8 +13,8 @@ mod tests;
 use crate::joined::ObservedTrials;
 use crate::table::{Change, Rows, write_whole};
 use crate::{ExportError, Requests, Run, Segments};
+use facts::Observed;
 use layout::Partition;
-use observed::Observed;
 pub use read::read as read_dataset;
 use std::fs::File;
 use std::ops::AddAssign;
@@ -64,7 +62,7 @@ impl Dataset {
         let tables = [
             ("figures", figures::rows(recording, &run)),
             ("facts", facts::rows(recording, &run)),
-            ("comparisons", comparisons::rows(recording, &run)),
+            ("comparisons", figures::comparison_rows(recording, &run)),
         ];
         self.put_all(tables, &run, &mut added)?;
         // What was observed may be damaged, and then the others are there.

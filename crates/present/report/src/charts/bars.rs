@@ -1,7 +1,7 @@
 //! Costs on an axis of ratios, as bars from ×1 with whiskers or as intervals around it; the parts of a command's time on a
 //! guest as bars, beside the same parts natively.
 
-use super::axis::{Axis, ends, percent};
+use super::{Axis, ends, percent};
 use crate::engine::Chart;
 use crate::number::{self, difference, factor, ratio, significant, value};
 use crate::text::Joined;

@@ -1,6 +1,6 @@
 //! Growth curves on logarithmic axes: each round's cost as a dot, the growth law with the band of its interval.
 
-use super::axis::{Axis, percent};
+use super::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::{NONE, count, nanoseconds, nanoseconds_tick};
 use crate::text::{Joined, only_if};

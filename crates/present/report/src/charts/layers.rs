@@ -1,7 +1,7 @@
 //! Requests through the layers: stacked into bars, compared by variant, one by one as waterfalls, and over the run as a
 //! heat map.
 
-use super::axis::{Axis, ends, percent};
+use super::{Axis, ends, percent};
 use crate::engine::{Chart, prose};
 use crate::number::{count, nanoseconds, range, ratio};
 use crate::text::{columns as width_of, distinct};

@@ -1,6 +1,6 @@
 //! A profile: threads as bars of their states (running, runnable without a CPU, blocked, idle), and flame graphs.
 
-use super::axis::{Axis, percent};
+use super::{Axis, percent};
 use crate::engine::Chart;
 use base64::Engine;
 use maud::{Markup, html};

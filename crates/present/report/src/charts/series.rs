@@ -1,6 +1,6 @@
 //! A metric over the runs, from left to right: SVG, and with characters.
 
-use super::axis::{Axis, ends, percent};
+use super::{Axis, ends, percent};
 use crate::engine::Chart;
 use crate::number::{NONE, counted, factor, value};
 use crate::text::{Joined, Paint, columns, fit, only_if, plain, when};

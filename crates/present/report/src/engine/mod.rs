@@ -12,6 +12,7 @@ use crate::text::{Paint, only_if};
 use maud::Markup;
 use vmtax_findings::Advice;
 use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+use vmtax_rules::MAX_ADVICE;
 
 /// A renderer of whole reports.
 type Renderer = fn(&Report<'_>) -> String;
@@ -22,9 +23,6 @@ pub const FORMATS: &[(&str, Renderer)] = &[
     ("html", |report| report.html()), // a page that stands alone
     ("markdown", |report| report.markdown()),
 ];
-
-/// Advice that a report shows.
-pub(crate) const MAX_ADVICE: usize = 5;
 
 /// A report. The fields from `answer` on stand in the order in which every format shows them.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! `fleet`: which hosts are outliers among those of their class, and which facts explain it.
 
-use crate::charts::hosts::{CAPTION, Hosts, Lane, MAX_LANES};
+use crate::charts::distributions::{CAPTION, Hosts, Lane, MAX_LANES};
 use crate::engine::{
     Block, Cell, Figure, Notice, Origin, Report, Section, Table, Tone, figures, words,
 };

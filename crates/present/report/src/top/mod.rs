@@ -3,7 +3,6 @@
 
 mod counters;
 mod formats;
-mod reasons;
 
 pub use counters::{counter_text, counter_value};
 pub use formats::{csv_head, csv_rows, openmetrics};
@@ -55,7 +54,7 @@ pub(crate) fn explained(vm: &VmRates, level: u8) -> Table {
         let mut columns = table.columns.iter_mut();
         let shown = columns.find(|shown| shown.name == column.column);
         let reason = match counter_value(column, vm) {
-            None => format!("; –: {}", reasons::unknown(column, vm, level)),
+            None => format!("; –: {}", counters::unknown(column, vm, level)),
             Some(_) => String::new(),
         };
         if let Some(shown) = shown {
@@ -118,7 +117,7 @@ fn busiest(vm: &VmRates) -> String {
 /// The columns that have no figure of this VM at this level, with their reason: those of one reason together.
 pub fn unknown_columns(vm: &VmRates, level: u8) -> Vec<(Vec<&'static str>, String)> {
     let unknown = Counter::columns().filter(|column| counter_value(column, vm).is_none());
-    let reasons = unknown.map(|column| (reasons::unknown(column, vm, level), column.column));
+    let reasons = unknown.map(|column| (counters::unknown(column, vm, level), column.column));
     let all = grouped(reasons).into_iter();
     all.map(|(reason, names)| (names, reason)).collect()
 }

@@ -14,4 +14,3 @@ mod pages;
 mod snapshot;
 mod studies;
 mod terminal;
-mod top;

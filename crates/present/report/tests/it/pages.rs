@@ -14,7 +14,7 @@ use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_findings::{Advice, CheckFindings, Estimate, LayerFindings, State, Summary, Thresholds};
 use vmtax_model::{
     AbilityName, DeviceClass, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
-    VmFacts, VmStudy, WorkloadName,
+    VmFacts, VmIdentity, VmStudy, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, Report, Style, findings_json};
@@ -299,9 +299,11 @@ fn traced_runs(pages: &mut Pages) {
         ("vm-packets-none", vm_idle(), DeviceClass::Net),
     ] {
         let observed = ObservedVm {
-            pid: 7,
-            started: None,
-            name: None,
+            process: VmIdentity {
+                pid: 7,
+                started: None,
+                name: None,
+            },
             time_ms: 10_000,
             guest_vmtax: None,
             device,

@@ -11,8 +11,8 @@ use known_change::{KnownChange, cost_of, is};
 use std::collections::BTreeMap;
 use vmtax_host::QemuVersion;
 use vmtax_model::{
-    GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, Restored, Setting,
-    SettingPart, ShareMethod, Unset, Variant, WorkloadName, parse_size,
+    GuestCandidate, GuestTuneSpec, NotTried, Qcow2Settings, QemuFacts, Setting, SettingPart,
+    ShareMethod, Unset, Variant, WorkloadName, parse_size,
 };
 
 /// The largest clusters that an image of qcow2 may have.
@@ -155,7 +155,7 @@ fn named_with_needs(
     if known.set[0] == ("iothread", "on") {
         if set.contains_key("bus") {
             name = format!("bus=virtio-blk,{name}");
-            trap = format!("{trap} {}", Setting::of("bus").restored.trap);
+            trap = format!("{trap} {}", Setting::of("bus").trap);
         }
         // QEMU refuses an iothread without: the two are one change.
         if is(baseline, "ioeventfd", "off") {
@@ -221,9 +221,8 @@ fn restored(target: &TuneTarget<'_>, key: &str, value: &str) -> Option<GuestCand
             GuestTuneSpec::LEFT_OUT.to_owned(),
         ),
     };
-    let Restored { trap, source } = setting.restored;
     let set = BTreeMap::from([(key.to_owned(), unset)]);
-    Some(candidate(name, set, trap, source))
+    Some(candidate(name, set, setting.trap, setting.source))
 }
 
 /// Why a change of the disk is not tried on its bus; an iothread brings the bus that it needs.

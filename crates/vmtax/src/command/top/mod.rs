@@ -285,13 +285,7 @@ fn run_screen(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode, Fa
 fn is_gone() -> bool {
     let stdout = rustix::stdio::stdout();
     let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let polled = poll(
-        &mut fds,
-        Some(&Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        }),
-    );
+    let polled = poll(&mut fds, Some(&Timespec::default()));
     polled.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 

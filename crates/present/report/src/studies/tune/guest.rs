@@ -1,6 +1,6 @@
 //! `tune` of a guest that is booted for it: which settings make its workload faster, and by how much.
 
-use super::{before_after, capitalized, gain};
+use super::{before_after, capitalized, course, gain};
 use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::{Joined, only_if};
@@ -84,12 +84,12 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     });
     super::answer(&what, &found.outcome, &bound, |total, rows| {
         let medians = found.before.zip(found.after);
-        let figures = medians.map_or(String::new(), |(before, after)| {
-            let [before, after] = [before, after].map(|median| value(found.metric.unit(), median));
-            format!(": {} {before} → {after} (medians)", found.metric.label())
+        let figure = medians.map_or(what.clone(), |(before, after)| {
+            let course = course(before, after, |median| value(found.metric.unit(), median));
+            format!("{} of {what} {course} (medians)", found.metric.label())
         });
         let (changes, gain) = (kept(&rows), gain(total));
-        format!("{changes}, {what} {gain}{figures}.{}", shares(&rows))
+        format!("{changes}, {figure}: {gain}.{}", shares(&rows))
     })
 }
 
@@ -107,7 +107,7 @@ fn kept(rows: &[&TuneRow<GuestCandidate>]) -> String {
 fn shares(rows: &[&TuneRow<GuestCandidate>]) -> String {
     let share = |row: &&TuneRow<GuestCandidate>| {
         let gain = gain(&row.confirmation?);
-        Some(format!("{} {gain}", row.candidate.name))
+        Some(format!("{}, {gain}", row.candidate.name))
     };
     let shares = rows.iter().filter_map(share).joined("; ");
     only_if(
@@ -316,7 +316,7 @@ fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> Stri
         // Once, after its confirmation.
         (GuestTunePhase::Confirmation, Some(total)) => {
             let (kept, gain) = (spec.name(base), gain(&total));
-            format!("confirmed: with {kept}, it {gain}. Next, beside it: ")
+            format!("confirmed: with {kept}, {gain}. Next, beside it: ")
         }
         (GuestTunePhase::Screening, _) if !before.is_empty() && !added.is_empty() => {
             let [before, added] = [before, &added].map(|changes| spec.name(changes));

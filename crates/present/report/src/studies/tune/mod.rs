@@ -31,8 +31,8 @@ fn answer<C>(
     format!("{subject}: {none}{bound}; nothing is kept.")
 }
 
-/// "is 2.39 times as fast (95 % CI 2.20–3.61)", "takes 31 % less time per operation (95 % CI 12 % to 40 %)": `comparison`
-/// is faster.
+/// "time per operation ÷2.39 (95 % CI 2.20–3.61)", "31 % less time per operation (95 % CI 12 % to 40 %)": `comparison` is
+/// faster.
 fn gain(comparison: &Comparison) -> String {
     let ratio = &comparison.ratio;
     let ci = |range: fn(&Interval) -> String| {
@@ -41,11 +41,17 @@ fn gain(comparison: &Comparison) -> String {
     };
     if ratio.median < 0.5 {
         let ci = ci(|i| format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low)));
-        return format!("is {} times as fast{ci}", factor(1.0 / ratio.median));
+        return format!("time per operation ÷{}{ci}", factor(1.0 / ratio.median));
     }
     let ci = ci(|i| format!("{} to {}", percent(1.0 - i.high), percent(1.0 - i.low)));
     let less = percent(1.0 - ratio.median);
-    format!("takes {less} less time per operation{ci}")
+    format!("{less} less time per operation{ci}")
+}
+
+/// "fell from 46.0 ms to 881 µs".
+fn course(before: f64, after: f64, text: impl Fn(f64) -> String) -> String {
+    let direction = if after < before { "fell" } else { "rose" };
+    format!("{direction} from {} to {}", text(before), text(after))
 }
 
 /// Returns notes, what was not tried, and warnings, of which the last says why the run ended early.

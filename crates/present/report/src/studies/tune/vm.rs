@@ -1,6 +1,6 @@
 //! `tune` of a running VM: which live changes helped, and by how much.
 
-use super::{before_after, gain, value};
+use super::{before_after, course, gain, value};
 use crate::engine::{Report, Section, Table, figures, words};
 use crate::number::{NONE, counted, percent};
 use crate::text::{Joined, only_if};
@@ -49,10 +49,13 @@ fn answer(found: &TuneFindings) -> String {
         // The figure that counts, where it is one of the VM's.
         let moved = found.moved.iter().find(|row| row.name == found.metric);
         let moved = moved.map_or(String::new(), |row| {
-            format!(", {} → {}", value(row, row.before), value(row, row.after))
+            format!(
+                " {}",
+                course(row.before, row.after, |figure| value(row, figure))
+            )
         });
         let (gain, metric) = (gain(total), &found.metric);
-        format!("{name} {gain}: {metric}{moved}. {actions}. {state}.")
+        format!("{name}: {metric}{moved}, {gain}. {actions}. {state}.")
     })
 }
 
@@ -258,8 +261,8 @@ mod tests {
         let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
         assert_eq!(
             answer(&helped),
-            "db is 50.0 times as fast (95 % CI 12.5–100): latency of disk requests (BLKAVG), 46.0 ms → 881 µs. Remove the I/O limits of disk0. \
-             It was left on."
+            "db: latency of disk requests (BLKAVG) fell from 46.0 ms to 881 µs, time per operation ÷50.0 (95 % CI 12.5–100). Remove the \
+             I/O limits of disk0. It was left on."
         );
         let rejected = TuneRow {
             screening: Some(total),
