@@ -1,4 +1,4 @@
-//! What guests are made of, the memory of a micro-guest, and the messages of an agent.
+//! Kernels, modules and QEMUs of guests, mounts of the host, the memory of a micro-guest, and the messages of an agent.
 
 use crate::scratch;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! What is read of a QEMU that a guest may have taken over: its words, its answers, its console.
+//! A QEMU that a guest may have taken over, as it is read: its words, its answers, its console.
 
 use serde_json::Value;
 use vmtax_profile::exits::Devices;

@@ -60,7 +60,7 @@ pub struct Evidence<'a> {
     pub queues: &'a [EmptyQueue],
     /// Configuration of a VM, as a text or the command line of a running QEMU has it: nothing of it was measured.
     pub configuration: Option<&'a VmConfiguration>,
-    /// What `vmtax tune --like` takes for that configuration; `None` where no test guest can have its disk.
+    /// Argument of `vmtax tune --like` for that configuration; `None` where no test guest can have its disk.
     pub like: Option<&'a str>,
     /// VM exits as `perf kvm stat report` prints them.
     pub exit_report: &'a [ExitReportRow],

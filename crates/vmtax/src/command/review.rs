@@ -75,7 +75,7 @@ struct Pasted {
 }
 
 impl Pasted {
-    /// What `vmtax tune --like` takes for the configuration. A test guest has its disk in a local file.
+    /// Argument of `vmtax tune --like` for the configuration; `None` where no test guest can have its disk. A test guest has its disk in a local file.
     fn like(&self) -> Option<&str> {
         let vm = self.configuration.as_ref()?;
         let has_file = vm.disks.iter().any(|disk| disk.network_storage.is_none());
