@@ -16,7 +16,7 @@ impl Found<'_> {
     pub(super) fn find_addresses(&mut self) {
         // JSON may escape slashes; dracut's `netroot=iscsi:` has none.
         for sign in ["://", ":\\/\\/"] {
-            let mut from = 0;
+            let (mut from, mut queries_end) = (0, 0);
             while let Some(at) = self.text.get(from..).and_then(|rest| rest.find(sign)) {
                 let begin = from + at + sign.len();
                 let has_scheme =
@@ -24,7 +24,10 @@ impl Found<'_> {
                 from = begin;
                 if has_scheme {
                     let end = self.userinfo(begin);
-                    self.find_in_query(end);
+                    // An address in the query of another: that has its own, too.
+                    if end >= queries_end {
+                        queries_end = self.find_in_query(end);
+                    }
                 }
             }
         }
@@ -71,23 +74,22 @@ impl Found<'_> {
         sign + 1
     }
 
-    /// Adds the values of a query that sign or allow; the query is behind this place.
-    fn find_in_query(&mut self, from: usize) {
+    /// Adds the values of a query that sign or allow; the query is behind this place. Gives the end of the address.
+    fn find_in_query(&mut self, from: usize) -> usize {
         let bytes = self.text.as_bytes();
         let is_inside = |at: usize| {
             let next_is_comma = || bytes.get(at + 1) == Some(&b',');
             let before_is_comma = || at > 0 && bytes[at - 1] == b',';
             !is_end(bytes[at]) && (bytes[at] != b',' || next_is_comma() || before_is_comma())
         };
-        let end =
-            (from..bytes.len()).find(|at| !is_inside(*at) || bytes[*at..].starts_with(b"://"));
+        let end = (from..bytes.len()).find(|at| !is_inside(*at));
         let end = end.unwrap_or(bytes.len());
         let Some(query) = self
             .text
             .get(from..end)
             .and_then(|rest| rest.find(['?', '#']))
         else {
-            return;
+            return end;
         };
         let mut begin = from + query + 1;
         while begin < end {
@@ -104,5 +106,6 @@ impl Found<'_> {
             }
             begin = stop + 1;
         }
+        end
     }
 }

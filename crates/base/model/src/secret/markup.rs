@@ -1,14 +1,19 @@
 //! Secrets in XML: `<password>…</password>`, `<qemu:env name='TOKEN' value='…'/>`, values that a domain hands to its firmware.
 
 use super::found::Found;
-use super::names::{is_harmless, is_secret};
+use super::names::{begins_harmless, is_harmless, is_secret};
 use std::ops::Range;
 
 impl Found<'_> {
     /// Finds the content of elements whose name, or whose attribute `name` or `key`, is that of a secret.
     pub(super) fn find_markup(&mut self) {
         let text = self.text;
+        let mut end = 0;
         for (begin, _) in text.match_indices('<') {
+            // In a comment within what was removed.
+            if begin < end {
+                continue;
+            }
             let rest = &text[begin + 1..];
             let Some(length) = rest
                 .find(['<', '>'])
@@ -33,9 +38,11 @@ impl Found<'_> {
                     self.add_content(tag.start + place.start..tag.start + place.end);
                 }
             }
-            if is_entry || is_named || is_secret(name) {
-                let from = tag.end + 1;
-                self.add_content(from..end_of_content(text, from));
+            let from = tag.end + 1;
+            let first = text[from..].split('<').next().unwrap_or_default();
+            if (is_entry || is_named || is_secret(name)) && !begins_harmless(first) {
+                end = end_of_content(text, from);
+                self.add_content(from..end);
             }
         }
     }
