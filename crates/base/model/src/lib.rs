@@ -56,6 +56,7 @@ pub use plan::{
     WithCommand,
 };
 pub use samples::AddressSpace;
+pub(crate) use secret::remove_secrets_of_values;
 pub use secret::{SECRET_REMOVED, without_secrets, words_without_secrets};
 pub use setting::{
     Libvirt, NO_FIGURE, Remedy, Restored, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,
