@@ -145,11 +145,27 @@ fn what_names_a_file_a_device_or_a_program_is_refused_by_its_name() {
     // What is mapped goes to the measured disk.
     let mapped =
         format!("job=--name=a --rw=write --size=4g --unlink=1 --directory=/ --filename={named}");
-    place
+    let start = || {
+        place
+            .vmtax("agent run fio time=0.1 --disk")
+            .arg(&disk)
+            .arg(&mapped)
+    };
+    // It writes to no disk that is not named.
+    start().fails(&["rw=write would overwrite", "--destroy"]);
+    start()
+        .words("--destroy")
+        .arg(&canary)
+        .fails(&["rw=write would overwrite"]);
+    // A job that reads would have fio write what a short file lacks.
+    let reads = "job=--name=a --rw=read --size=1m --offset=512k";
+    let short = place
         .vmtax("agent run fio time=0.1 --disk")
         .arg(&disk)
-        .arg(mapped)
-        .succeeds();
+        .arg(reads);
+    short.fails(&["read-only"]);
+    assert_eq!(fs::read(&disk).unwrap(), vec![2; 1 << 20]);
+    start().words("--destroy").arg(&disk).succeeds();
     assert_eq!(fs::read(&canary).unwrap(), vec![1; 1 << 20]);
     assert_eq!(fs::metadata(&disk).unwrap().len(), 1 << 20);
     // A plan from somebody else is checked, too.

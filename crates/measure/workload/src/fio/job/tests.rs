@@ -173,6 +173,29 @@ fn its_requests_are_told_as_far_as_they_can_be() {
 }
 
 #[test]
+fn what_writes_is_named() {
+    let option = |text: &str| FioPaste::read(text, None).unwrap().job.writing_option();
+    for text in ["[a]\nbs=4k\n", "[a]\nrw=randread:8\n[b]\nreadwrite=read\n"] {
+        assert_eq!(option(text), None, "{text}");
+    }
+    for rw in [
+        "write",
+        "randwrite",
+        "rw",
+        "randrw",
+        "trim",
+        "randtrim",
+        "trimwrite",
+        "readwrite",
+        "r",
+        "",
+    ] {
+        let found = option(&format!("[a]\nrw=read\n[b]\nrw={rw}\n"));
+        assert!(found.is_some_and(|found| found.starts_with("rw")), "{rw}");
+    }
+}
+
+#[test]
 fn large_texts_are_one_line() {
     for text in [
         "[a]\n".repeat(10_000),
@@ -181,11 +204,26 @@ fn large_texts_are_one_line() {
         "[a\n".to_owned(),
         "rw=read\n".to_owned(),
         String::new(),
+        format!(
+            "[global]\n{}{}",
+            "bs=4k\n".repeat(1 << 16),
+            "[a]\n".repeat(256)
+        ),
+        format!("fio --name='a{}", " 'b".repeat(1 << 16)),
     ] {
         if let Err(error) = FioPaste::read(&text, None) {
             assert!(error.to_string().lines().count() == 1 && error.to_string().len() < 300);
         }
     }
+}
+
+#[test]
+fn each_of_many_different_notes_stands_once() {
+    let names: String = (0..200_000)
+        .map(|n| format!("filename=/dev/{}\n", n / 2))
+        .collect();
+    let read = FioPaste::read(&format!("[a]\nrw=read\n{names}"), None).unwrap();
+    assert_eq!(read.notes.len(), 100_000);
 }
 
 proptest! {
