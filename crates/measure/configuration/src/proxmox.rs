@@ -162,7 +162,8 @@ fn debugging_by(arguments: &str) -> Vec<String> {
 fn read_cpu(text: &str, found: &mut VmConfiguration) {
     let cpu = Properties::parse(text);
     // Proxmox's own default.
-    found.cpu_model = Some(cpu.first("cputype").unwrap_or("kvm64").to_owned());
+    let model = cpu.first("cputype").filter(|name| !name.is_empty());
+    found.cpu_model = Some(model.unwrap_or("kvm64").to_owned());
     if cpu.get("hidden").and_then(is_on) == Some(true) || cpu.get("hidden") == Some("1") {
         found.cpu_features.insert("kvm".to_owned(), false);
     }
@@ -359,6 +360,7 @@ mod tests {
             "Windows 2000 knows none"
         );
         let vista = read("ostype: wvista\nbios: ovmf\nkvm: 1").unwrap();
+        assert_eq!(vista.cpu_model.as_deref(), Some("kvm64"));
         assert!(vista.hpet == Some(false) && vista.enlightenments.is_empty());
         let arm = read("arch: aarch64\nmemory: 512").unwrap_err().to_string();
         assert!(arm.starts_with("the VM is of aarch64"), "{arm}");

@@ -15,7 +15,11 @@ use vmtax_configuration::configuration;
 use vmtax_model::VmConfiguration;
 
 /// Pairs, by a part of their names, that say different things.
-const DIFFERENT: [(&str, &str); 4] = [
+const DIFFERENT: [(&str, &str); 5] = [
+    (
+        "arm-host",
+        "the host is of ARM, which the configuration does not say",
+    ),
     (
         "template",
         "Proxmox runs a template for backups alone, by TCG and without its cards",
@@ -72,9 +76,10 @@ impl Differences {
             &enlightenments(file),
             &enlightenments(line),
         );
+        // Proxmox pins the version of a Windows guest's machine when it is made.
         let machine = |vm: &VmConfiguration| {
             let name = vm.machine_type.clone().unwrap_or_default();
-            name.split(['+', '.']).next().unwrap_or_default().to_owned()
+            if name.contains("q35") { "q35" } else { "pc" }
         };
         self.compare("machine", &machine(file), &machine(line));
         self.of_disks(file, line);
@@ -105,8 +110,8 @@ impl Differences {
             self.compare(name, &file.cache, &line.cache);
             self.compare(name, &file.has_iothread, &line.has_iothread);
             self.compare(name, &file.is_copied_on_read, &line.is_copied_on_read);
-            // What the configuration leaves to the storage.
-            if file.aio.is_some() {
+            // What the configuration leaves to the storage, and what storage by a network has not.
+            if file.aio.is_some() && line.network_storage.is_none() {
                 self.compare(name, &file.aio, &line.aio);
             }
             if file.format.is_some() {

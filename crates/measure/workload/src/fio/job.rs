@@ -141,6 +141,8 @@ fn with_globals(sections: Vec<Section>, wanted: Option<&str>) -> Result<Vec<Sect
     let mut count = 0;
     for mut section in sections {
         if is_global(&section.name) {
+            // Each job has a name of its own.
+            section.options.retain(|option| option.name != "name");
             globals.append(&mut section.options);
         } else if jobs.len() <= MAX_JOBS {
             let own = std::mem::take(&mut section.options);
