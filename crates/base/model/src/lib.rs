@@ -51,6 +51,7 @@ pub use plan::{
     ProfileSettings, SharedBoot, SizeRange, Slot, Study, TIMED_OUT, Variant, VmStudy, WithCommand,
 };
 pub use samples::AddressSpace;
+pub(crate) use secret::remove_secrets_of_values;
 pub use secret::{SECRET_REMOVED, without_secrets, words_without_secrets};
 pub use setting::{
     Libvirt, NO_FIGURE, Remedy, ScsiDevice, SetBy, Setting, SettingPart, SettingPlace,

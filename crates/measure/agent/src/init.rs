@@ -51,6 +51,7 @@ fn set_up_and_serve() -> Result<(), AgentError> {
         channel,
         &Places {
             files,
+            destroy: disk.clone(),
             disk,
             share: None,
             echo,

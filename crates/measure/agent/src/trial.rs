@@ -65,6 +65,7 @@ fn trial_command(workload: &WorkloadSpec, places: &Places, series: Option<&str>)
     for (flag, place) in [
         ("--files", &places.files),
         ("--disk", &places.disk),
+        ("--destroy", &places.destroy),
         ("--share", &places.share),
     ] {
         if let Some(path) = place {

@@ -2,18 +2,17 @@
 
 use super::command_line::{debugging, served_elsewhere};
 use super::{ConfigurationError, card_model, is_windows_name};
-use crate::twin::TwinError;
 use crate::twin::domain_xml::{
-    DEFAULT_CONTROLLER, Disk, Limits, child, domain, foreign_architecture, is_kvm, max_vcpus,
-    memory_bytes, text_of, throttle_groups, vcpus,
+    DEFAULT_CONTROLLER, Disk, Limits, ScsiControllers, child, domain, foreign_architecture, is_kvm,
+    max_vcpus, memory_bytes, parse, text_of, throttle_groups, vcpus,
 };
-use roxmltree::{Document, Node};
+use roxmltree::Node;
 use std::collections::BTreeMap;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, VmConfiguration};
 use vmtax_vmm::qemu::arguments::Arguments;
 
 pub(super) fn read(xml: &str) -> Result<VmConfiguration, ConfigurationError> {
-    let document = Document::parse(xml).map_err(|e| TwinError::Xml(e.to_string()))?;
+    let document = parse(xml)?;
     let domain = domain(&document)?;
     let name = child(domain, "name").map_or_else(String::new, text_of);
     let mut found = VmConfiguration {
@@ -75,11 +74,12 @@ fn read_arguments(domain: Node<'_, '_>, found: &mut VmConfiguration) {
 /// Reads disks, network cards, tablets and shared directories.
 fn read_devices<'a>(domain: Node<'a, 'a>, devices: Node<'a, 'a>, found: &mut VmConfiguration) {
     let groups = throttle_groups(domain);
+    let controllers = ScsiControllers::of(devices);
     for device in devices.children().filter(Node::is_element) {
         match device.tag_name().name() {
             "disk" => {
                 let disk = Disk(device);
-                let configured = configured_disk(&disk, devices);
+                let configured = configured_disk(&disk, &controllers);
                 found.disks.extend(
                     configured.map(|configured| with_group_limits(configured, &disk, &groups)),
                 );
@@ -216,7 +216,7 @@ fn read_limits(domain: Node<'_, '_>, found: &mut VmConfiguration) {
 }
 
 /// A disk; `None` for a medium that is only read.
-fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<ConfiguredDisk> {
+fn configured_disk(disk: &Disk<'_>, controllers: &ScsiControllers<'_>) -> Option<ConfiguredDisk> {
     let kind = disk.0.attribute("device").unwrap_or("disk");
     // A LUN on virtio-blk is a disk that also passes SCSI commands on.
     let is_disk = kind == "disk" || kind == "lun" && disk.bus() == "virtio";
@@ -227,7 +227,7 @@ fn configured_disk<'a>(disk: &Disk<'a>, devices: Node<'a, 'a>) -> Option<Configu
     if source == "vhostuser" {
         return Some(served_elsewhere(disk.name()));
     }
-    let controller = disk.controller(devices);
+    let controller = controllers.of_disk(disk);
     let model = controller.map(|one| {
         one.attribute("model")
             .filter(|model| *model != "auto")

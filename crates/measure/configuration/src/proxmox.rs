@@ -1,7 +1,7 @@
 //! The configuration in a VM's file of Proxmox, as `qm config` prints it. Format: its manual page qm.conf(5).
 
 use super::command_line::debugging;
-use super::is_windows_name;
+use super::{ConfigurationError, card_model, is_windows_name};
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, VmConfiguration};
 use vmtax_vmm::qemu::arguments::{Arguments, Properties, is_on};
 
@@ -12,10 +12,13 @@ const DISKS: [(&str, &str); 4] = [
     ("sata", "sata"),
     ("ide", "ide"),
 ];
-/// Keys of which every VM's file has some.
-const USUAL: [&str; 8] = [
-    "cores", "memory", "ostype", "scsihw", "sockets", "boot", "bios", "net0",
+/// Keys of which every VM's file has some, beside those of its devices.
+const USUAL: [&str; 14] = [
+    "bios", "boot", "bootdisk", "cores", "machine", "memory", "numa", "ostype", "scsihw",
+    "smbios1", "sockets", "vga", "vmgenid", "vcpus",
 ];
+/// Keys of devices, without their numbers.
+const DEVICES: [&str; 7] = ["virtio", "scsi", "sata", "ide", "net", "efidisk", "hostpci"];
 /// Models of a network card: the key has the MAC address.
 const CARDS: [&str; 14] = [
     "virtio",
@@ -43,9 +46,16 @@ fn entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
         .map(|(key, value)| (key.trim(), value.trim()))
 }
 
-/// Returns true for a text with at least two of the keys that every VM has.
+/// The kind of a device, of whose key `scsi0` the number is the rest; `None` for another key.
+fn device(key: &str) -> Option<&str> {
+    let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    (kind.len() < key.len() && DEVICES.contains(&kind)).then_some(kind)
+}
+
+/// Returns true for a text with at least two of the keys that a VM has.
 pub(super) fn is_config(text: &str) -> bool {
-    entries(text).filter(|(key, _)| USUAL.contains(key)).count() >= 2
+    let is_usual = |key: &str| USUAL.contains(&key) || device(key).is_some();
+    entries(text).filter(|(key, _)| is_usual(key)).count() >= 2
 }
 
 /// The value of a key.
@@ -55,7 +65,12 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-pub(super) fn read(text: &str) -> VmConfiguration {
+/// # Errors
+/// [`ConfigurationError::Architecture`] of a VM that is not of x86.
+pub(super) fn read(text: &str) -> Result<VmConfiguration, ConfigurationError> {
+    if let Some(arch) = value(text, "arch").filter(|arch| *arch != "x86_64") {
+        return Err(ConfigurationError::Architecture(arch.to_owned()));
+    }
     let get = |key: &str| value(text, key);
     let number = |key: &str, default: u32| {
         get(key)
@@ -71,13 +86,13 @@ pub(super) fn read(text: &str) -> VmConfiguration {
         .and_then(|mib| mib.parse::<u64>().ok());
     let ostype = get("ostype").unwrap_or("other");
     let is_windows = ostype.starts_with('w');
+    let machine = Properties::parse(get("machine").unwrap_or_default());
+    let machine = machine.first("type").filter(|name| !name.is_empty());
     let mut found = VmConfiguration {
         source: format!("Proxmox VM {name}"),
         manager: Some(Manager::Proxmox),
         is_kvm: Some(get("kvm") != Some("0")),
-        machine_type: Some(get("machine").unwrap_or("pc").to_owned()),
-        // Proxmox switches them on by the type of the guest.
-        has_all_enlightenments: is_windows,
+        machine_type: Some(machine.unwrap_or("pc").to_owned()),
         windows: match () {
             () if is_windows => Some(format!("its ostype is {ostype}")),
             () if is_windows_name(name) => {
@@ -94,12 +109,40 @@ pub(super) fn read(text: &str) -> VmConfiguration {
             .and_then(|limit| limit.parse::<f64>().ok())
             .filter(|limit| *limit > 0.0)
             .map(|limit| (limit * 1000.0) as u64),
+        wrappers: get("affinity")
+            .map(|_| "taskset".to_owned())
+            .into_iter()
+            .collect(),
         ..VmConfiguration::default()
     };
+    read_windows(ostype, get("bios") == Some("ovmf"), &mut found);
     read_cpu(get("cpu").unwrap_or_default(), &mut found);
     found.debugging = get("args").map_or(Vec::new(), debugging_by);
     read_devices(text, &mut found);
-    found
+    Ok(found)
+}
+
+/// Reads what Proxmox decides by the version of Windows: enlightenments, and that there is no HPET.
+fn read_windows(ostype: &str, is_uefi: bool, found: &mut VmConfiguration) {
+    let version = match ostype {
+        "wvista" | "w2k8" => 6,
+        "win7" => 7,
+        "win8" => 8,
+        "win10" => 10,
+        "win11" => 11,
+        // Older ones know none.
+        _ => return,
+    };
+    found.hpet = Some(false);
+    if found.is_kvm != Some(true) || is_uefi && version < 8 {
+        return;
+    }
+    let of_all = ["spinlocks", "vapic", "time", "reset", "vpindex", "runtime"];
+    let of_later = ["relaxed", "synic", "stimer", "ipi"];
+    let of_later = of_later.iter().filter(|_| version >= 7);
+    for name in of_all.iter().chain(of_later) {
+        found.enlightenments.insert((*name).to_owned(), true);
+    }
 }
 
 /// Proxmox has a tablet where it is not told, but beside a serial console or SPICE.
@@ -119,13 +162,18 @@ fn debugging_by(arguments: &str) -> Vec<String> {
 fn read_cpu(text: &str, found: &mut VmConfiguration) {
     let cpu = Properties::parse(text);
     // Proxmox's own default.
-    found.cpu_model = Some(cpu.first("cputype").unwrap_or("kvm64").to_owned());
+    let model = cpu.first("cputype").filter(|name| !name.is_empty());
+    found.cpu_model = Some(model.unwrap_or("kvm64").to_owned());
     if cpu.get("hidden").and_then(is_on) == Some(true) || cpu.get("hidden") == Some("1") {
         found.cpu_features.insert("kvm".to_owned(), false);
     }
     for flag in cpu.get("flags").unwrap_or_default().split(';') {
         if let Some((sign @ ("+" | "-"), name)) = flag.split_at_checked(1) {
-            found.cpu_features.insert(name.to_owned(), sign == "+");
+            let (switches, name) = match name.strip_prefix("hv-") {
+                Some(name) => (&mut found.enlightenments, name),
+                None => (&mut found.cpu_features, name),
+            };
+            switches.insert(name.to_owned(), sign == "+");
         }
     }
 }
@@ -133,12 +181,17 @@ fn read_cpu(text: &str, found: &mut VmConfiguration) {
 /// Reads disks and network cards, whose keys have numbers.
 fn read_devices(text: &str, found: &mut VmConfiguration) {
     let controller = value(text, "scsihw").unwrap_or("lsi");
+    let is_q35 = found
+        .machine_type
+        .as_deref()
+        .is_some_and(|name| name.contains("q35"));
     for (key, value) in entries(text) {
-        let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
-        if kind.len() == key.len() {
+        let Some(kind) = device(key) else {
             continue;
-        }
+        };
         if let Some((_, bus)) = DISKS.iter().find(|(known, _)| *known == kind) {
+            // The controller of q35 for IDE disks is AHCI.
+            let bus = if is_q35 && *bus == "ide" { "sata" } else { bus };
             found.disks.extend(disk(key, bus, value, controller));
         } else if kind == "net" {
             found.nics.push(nic(key, value));
@@ -156,24 +209,7 @@ fn disk(key: &str, bus: &str, value: &str, controller: &str) -> Option<Configure
     let is_scsi = bus == "virtio-scsi";
     let given = disk.get("format").map(str::to_owned);
     let by_name = volume.rsplit_once('.').map(|(_, end)| end.to_owned());
-    let limits = disk.all().filter_map(|(key, value)| {
-        let (unit, rest) = match key.strip_prefix("iops") {
-            Some(rest) => ("iops", rest),
-            None => ("bps", key.strip_prefix("mbps")?),
-        };
-        let kind = match rest {
-            "" => "total",
-            "_rd" => "read",
-            "_wr" => "write",
-            _ => return None,
-        };
-        let value = if unit == "bps" {
-            format!("{value} MiB")
-        } else {
-            value.to_owned()
-        };
-        Some((format!("{unit}-{kind}"), value))
-    });
+    let limits = disk.all().filter_map(|(key, value)| limit(key, value));
     Some(ConfiguredDisk {
         name: key.to_owned(),
         bus: if is_scsi && !controller.starts_with("virtio-scsi") {
@@ -194,26 +230,52 @@ fn disk(key: &str, bus: &str, value: &str, controller: &str) -> Option<Configure
     })
 }
 
+/// A limit by QEMU's name: `mbps_rd_max` is `bps-read-max`, in MiB; `None` for any other property.
+fn limit(key: &str, value: &str) -> Option<(String, String)> {
+    let (unit, rest) = match (key.strip_prefix("iops"), key.strip_prefix("mbps")) {
+        (Some(rest), _) => ("iops", rest),
+        (None, Some(rest)) => ("bps", rest),
+        // Only lengths of bursts have this name.
+        (None, None) => (
+            "bps",
+            key.strip_prefix("bps")
+                .filter(|_| key.ends_with("_length"))?,
+        ),
+    };
+    let kinds = [("_rd", "read"), ("_wr", "write"), ("", "total")];
+    let mut kinds = kinds.into_iter();
+    let (kind, end) = kinds.find_map(|(sign, kind)| Some((kind, rest.strip_prefix(sign)?)))?;
+    let (end, is_length) = match end {
+        "" => ("", false),
+        "_max" => ("-max", false),
+        "_max_length" => ("-max-length", true),
+        _ => return None,
+    };
+    let value = match unit {
+        "bps" if !is_length => format!("{value} MiB"),
+        _ => value.to_owned(),
+    };
+    Some((format!("{unit}-{kind}{end}"), value))
+}
+
 fn nic(key: &str, value: &str) -> ConfiguredNic {
     let nic = Properties::parse(value);
     let by_address = nic
         .all()
         .find(|(key, _)| CARDS.contains(key))
         .map(|(key, _)| key);
+    let model = by_address.or(nic.first("model")).unwrap_or_default();
     ConfiguredNic {
         name: key.to_owned(),
-        model: by_address
-            .or(nic.first("model"))
-            .unwrap_or_default()
-            .to_owned(),
+        model: card_model(model).unwrap_or_else(|| model.to_owned()),
         backend: if nic.get("bridge").is_some() {
             "tap"
         } else {
             "user"
         }
         .to_owned(),
-        // Proxmox starts taps with vhost-net.
-        has_vhost: nic.get("bridge").map(|_| true),
+        // Proxmox starts taps of virtio's cards with vhost-net.
+        has_vhost: nic.get("bridge").map(|_| model == "virtio"),
         limit: nic.get("rate").map(|rate| format!("{rate} MB/s")),
     }
 }
@@ -228,15 +290,13 @@ mod tests {
                     scsi0: local-lvm:vm-1-disk-0,cache=writethrough,iops_rd=300,mbps=20,iothread=1,size=32G\nide2: none,media=cdrom\n\
                     net0: e1000=BC:24:11:00:00:01,bridge=vmbr0,rate=10\ncpulimit: 1.5\nargs: -icount 1\n[snap]\nscsi9: a:b";
         assert!(is_config(text));
-        let found = read(text);
+        let found = read(text).unwrap();
         assert_eq!(
             (found.cpus, found.memory, found.cpu_limit),
             (8, 8 << 30, Some(1500))
         );
         assert_eq!(found.cpu_model.as_deref(), Some("x86-64-v2-AES"));
-        assert!(
-            found.has_all_enlightenments && found.has_usb_tablet && !found.cpu_features["pcid"]
-        );
+        assert!(found.enlightenments["ipi"] && found.has_usb_tablet && !found.cpu_features["pcid"]);
         let disk = &found.disks[0];
         assert_eq!(
             (found.disks.len(), disk.bus.as_str(), disk.cache.as_str()),
@@ -265,7 +325,44 @@ mod tests {
         );
         assert_eq!(found.debugging, ["-icount"]);
         assert!(!is_config("key: value\ncores: 2"));
-        let cloud = read("cores: 1\nmemory: 512\nvga: serial0");
+        let cloud = read("cores: 1\nmemory: 512\nvga: serial0").unwrap();
         assert!(!cloud.has_usb_tablet);
+    }
+
+    #[test]
+    fn what_proxmox_decides_itself_is_read() {
+        let text = "machine: type=q35,viommu=virtio\nide0: local:1/a.raw,mbps_rd_max=9,iops_max=7,iops_max_length=2,bps_wr_max_length=3\n\
+                    ostype: w2k\naffinity: 0-3\nnet0: e1000=BC:24:11:00:00:01,bridge=vmbr0\ncpu: host,flags=-hv-tlbflush;+aes";
+        assert!(is_config(text) && is_config("scsi0: a:b,size=1G\nscsi1: a:c"));
+        let found = read(text).unwrap();
+        assert_eq!(
+            (found.machine_type.as_deref(), found.wrappers.len()),
+            (Some("q35"), 1)
+        );
+        let disk = &found.disks[0];
+        assert_eq!((disk.bus.as_str(), disk.limits.len()), ("sata", 4));
+        let value = |key: &str| disk.limits[key].as_str();
+        assert_eq!(
+            (value("bps-read-max"), value("iops-total-max")),
+            ("9 MiB", "7")
+        );
+        assert_eq!(
+            (
+                value("iops-total-max-length"),
+                value("bps-write-max-length")
+            ),
+            ("2", "3")
+        );
+        assert_eq!(found.nics[0].has_vhost, Some(false));
+        assert_eq!(
+            (found.hpet, found.enlightenments.len()),
+            (None, 1),
+            "Windows 2000 knows none"
+        );
+        let vista = read("ostype: wvista\nbios: ovmf\nkvm: 1").unwrap();
+        assert_eq!(vista.cpu_model.as_deref(), Some("kvm64"));
+        assert!(vista.hpet == Some(false) && vista.enlightenments.is_empty());
+        let arm = read("arch: aarch64\nmemory: 512").unwrap_err().to_string();
+        assert!(arm.starts_with("the VM is of aarch64"), "{arm}");
     }
 }

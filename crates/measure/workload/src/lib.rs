@@ -39,7 +39,7 @@ pub use workloads::net_rr::{
 pub use workloads::syscalls::shortest_call;
 
 use std::ops::Deref;
-use vmtax_model::{Places, Plan, Series, TrialResult, WorkloadName, WorkloadSpec};
+use vmtax_model::{Places, Plan, Series, TrialResult, WorkloadName, WorkloadSpec, without_secrets};
 
 /// Parses every option, fills in the defaults, and sees that they go together.
 ///
@@ -120,11 +120,15 @@ struct Workloads {
 }
 
 impl CheckedPlan {
-    /// Checks the workloads of a plan that [`Plan::check`] accepts.
+    /// Checks the workloads of a plan that [`Plan::check`] accepts. Its variants have names without their secrets: these are shown
+    /// and stored.
     ///
     /// # Errors
     /// As [`check`].
-    pub fn new(plan: Plan) -> Result<CheckedPlan, WorkloadError> {
+    pub fn new(mut plan: Plan) -> Result<CheckedPlan, WorkloadError> {
+        for variant in &mut plan.variants {
+            variant.name = without_secrets(&variant.name).into_owned();
+        }
         let checked_step = |step| {
             let plan = plan.at_step(step);
             let variants = (0..plan.variants.len()).map(|variant| {

@@ -151,6 +151,9 @@ pub struct PlaceArgs {
     /// The disk to read, or a written file; `operation=write` overwrites it
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
+    /// The disk that a fio job may overwrite: the one of --disk, named once more. It may not be mounted or in use
+    #[arg(long, value_name = "FILE")]
+    pub destroy: Option<PathBuf>,
     /// The shared tree; only its folder `scratch` is written to
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,

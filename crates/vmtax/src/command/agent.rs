@@ -57,12 +57,14 @@ fn places(args: &PlaceArgs) -> Places {
     let PlaceArgs {
         files,
         disk,
+        destroy,
         share,
         echo,
     } = args.clone();
     Places {
         files,
         disk,
+        destroy,
         share,
         echo,
         notified: false,

@@ -28,12 +28,18 @@ use vmtax_studies::{
 use vmtax_vm::{Streams, root_mounts};
 use vmtax_workload::CheckedPlan;
 
+/// Prints a plan as it is stored: without the secrets in it.
+fn show_plan(plan: &Plan) -> Result<ExitCode, Fault> {
+    print(&plan.without_secrets().to_toml()?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Carries out the plan that the options mean, and shows what was found.
 pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
     let host = host::facts(None);
     let (plan, record) = (args.options.plan(&host)?, &args.record);
     if record.dry_run {
-        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+        return show_plan(&plan);
     }
     for line in vmtax_report::shares::not_measured(&plan) {
         note(&format!("Not measured: {line}"));
@@ -161,7 +167,7 @@ pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     }
     let plan = options.plan_of(&diagnosed(&vmtax_recording::open(&folder)?)?)?;
     if output.dry_run {
-        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+        return show_plan(&plan);
     }
     let Recorded { folder, .. } = record(&plan, host, output, &display, None)?;
     report::show_recording(&folder, output)
@@ -223,7 +229,7 @@ pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
                 None => {
                     let plan = args.options.plan_again(&baseline.plan)?;
                     if args.record.dry_run {
-                        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+                        return show_plan(&plan);
                     }
                     measure_again(&plan, args)?
                 }

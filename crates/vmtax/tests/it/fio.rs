@@ -3,6 +3,7 @@
 
 use crate::common::{Place, root_methods, skipped};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -145,11 +146,27 @@ fn what_names_a_file_a_device_or_a_program_is_refused_by_its_name() {
     // What is mapped goes to the measured disk.
     let mapped =
         format!("job=--name=a --rw=write --size=4g --unlink=1 --directory=/ --filename={named}");
-    place
+    let start = || {
+        place
+            .vmtax("agent run fio time=0.1 --disk")
+            .arg(&disk)
+            .arg(&mapped)
+    };
+    // It writes to no disk that is not named.
+    start().fails(&["rw=write would overwrite", "--destroy"]);
+    start()
+        .words("--destroy")
+        .arg(&canary)
+        .fails(&["rw=write would overwrite"]);
+    // A job that reads would have fio write what a short file lacks.
+    let reads = "job=--name=a --rw=read --size=1m --offset=512k";
+    let short = place
         .vmtax("agent run fio time=0.1 --disk")
         .arg(&disk)
-        .arg(mapped)
-        .succeeds();
+        .arg(reads);
+    short.fails(&["read-only"]);
+    assert_eq!(fs::read(&disk).unwrap(), vec![2; 1 << 20]);
+    start().words("--destroy").arg(&disk).succeeds();
     assert_eq!(fs::read(&canary).unwrap(), vec![1; 1 << 20]);
     assert_eq!(fs::metadata(&disk).unwrap().len(), 1 << 20);
     // A plan from somebody else is checked, too.
@@ -245,4 +262,107 @@ fn figures_are_fios_own_to_the_digit_natively_and_in_a_guest() {
     let outcome = place.vmtax("run").arg(&bad).start(60).outcome().exits(1);
     outcome.says("exit status 1").says("rw=bogus");
     place.nothing_is_left();
+}
+
+/// Options that go to the measured disk, which are told, and those of logs, which change no request.
+const NOT_RUN: [&str; 19] = [
+    "create_on_open",
+    "create_serialize",
+    "description",
+    "directory",
+    "fallocate",
+    "filename",
+    "filename_format",
+    "filesize",
+    "log_offset",
+    "log_prio",
+    "nrfiles",
+    "openfiles",
+    "unlink",
+    "verify_dump",
+    "write_bw_log",
+    "write_iops_log",
+    "write_lat_log",
+    "allow_file_create",
+    "file_service_type",
+];
+
+/// The jobs of a command line of fio, each with the options for all.
+fn jobs_of(line: &str) -> Vec<(String, BTreeMap<String, String>)> {
+    let (mut all, mut jobs) = (BTreeMap::new(), Vec::new());
+    for word in vmtax_model::shell_words(line).unwrap() {
+        let Some(option) = word.strip_prefix("--") else {
+            continue;
+        };
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        if name == "name" {
+            jobs.push((value.to_owned(), all.clone()));
+        } else if !NOT_RUN.contains(&name) {
+            let options = jobs.last_mut().map_or(&mut all, |(_, options)| options);
+            options.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    jobs
+}
+
+/// fio's own examples, of which nothing is kept here: `VMTAX_FIO_EXAMPLES=FIO/examples`. Each is run with what fio reads in it, or is
+/// refused by an option's name, or by fio itself.
+#[test]
+#[ignore = "needs the source of fio"]
+fn by_hand_examples_of_fio_are_run_as_fio_reads_them_or_refused() {
+    let folder = std::env::var_os("VMTAX_FIO_EXAMPLES").expect("VMTAX_FIO_EXAMPLES names them");
+    let place = Place::new();
+    let disk = place.put("disk.raw", vec![1; 256 << 20]);
+    let mut counts = [0; 3];
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let file = entry.path();
+        if file.extension().is_none_or(|end| end != "fio") {
+            continue;
+        }
+        let start = place.vmtax("tune --machine tcg --dry-run --fio").arg(&file);
+        let read = start.start(60).outcome();
+        if !read.stdout.starts_with("schema") {
+            assert!(
+                read.stderr.contains("fio's "),
+                "{}: {}",
+                file.display(),
+                read.stderr
+            );
+            counts[0] += 1;
+            continue;
+        }
+        let job = job_of(&read.stdout);
+        let shown = Command::new("fio")
+            .arg("--showcmd")
+            .arg(&file)
+            .output()
+            .unwrap();
+        let mut expected = jobs_of(&String::from_utf8(shown.stdout).unwrap());
+        let jobs = jobs_of(&job);
+        if expected.len() > jobs.len() {
+            // A name for all is shown as a job of its own, with what is for all.
+            let (_, all) = expected.remove(0);
+            for (_, options) in &mut expected {
+                let own = std::mem::take(options);
+                *options = all.clone().into_iter().chain(own).collect();
+            }
+        }
+        // What fio itself does not read it will refuse.
+        if shown.stderr.is_empty() {
+            assert_eq!(jobs, expected, "{}", file.display());
+        }
+        let run = place.vmtax("agent run fio time=0.1 --disk").arg(&disk);
+        let run = run.words("--destroy").arg(&disk).arg(format!("job={job}"));
+        let ran = run.start(300).outcome();
+        let has_run = ran.stderr.is_empty();
+        assert!(
+            has_run || ran.stderr.contains("fio ended"),
+            "{}: {}",
+            file.display(),
+            ran.stderr
+        );
+        counts[1 + usize::from(has_run)] += 1;
+    }
+    let [refused, failed, ran] = counts;
+    println!("refused {refused}, failed by fio {failed}, ran {ran}");
 }

@@ -101,8 +101,23 @@ fn a_command_gets_its_secret_and_no_file_of_the_recording_has_it() {
     for text in [outcome.stdout, outcome.stderr, report.stdout, report.stderr] {
         assert!(!text.contains(SECRET), "{text}");
     }
-    let _ = place.vmtax("export out --dataset data").start(60).outcome();
-    let folders = [place.path("out"), place.runs(), place.path("data")];
+    place.vmtax("export out --dataset data").succeeds();
+    let job = |depth: u32| {
+        format!("fio.job=--name=a --rw=read --iodepth={depth} --description=token={SECRET}")
+    };
+    let compared = place
+        .vmtax("compare --machine native --rounds 6 --output compared")
+        .arg(job(1))
+        .arg(job(2))
+        .words("-- fio time=0.05")
+        .start(60)
+        .outcome();
+    assert!(!(compared.stdout + &compared.stderr).contains(SECRET));
+    let folders = ["out", "data", "compared"].map(|name| place.path(name));
+    let folders = folders
+        .into_iter()
+        .chain([place.runs()])
+        .collect::<Vec<_>>();
     for file in folders
         .iter()
         .filter(|folder| folder.exists())

@@ -7,7 +7,7 @@ use super::study::{Compare, ObservedVm, ProfileSettings, SizeRange, Study, WithC
 use super::variant::Variant;
 use crate::{
     GuestTunePart, GuestTuneSpec, GuestTuneStep, ImportedFiles, Machine, Missing, Probes,
-    SECRET_REMOVED, Tree, TuneSpec, VmIdentity, WorkloadSpec, without_secrets,
+    SECRET_REMOVED, Tree, TuneSpec, VmIdentity, WorkloadSpec, remove_secrets_of_values, without_secrets,
     words_without_secrets,
 };
 
@@ -102,7 +102,7 @@ impl Plan {
     }
 
     /// Returns the plan as it is stored and shown: with [`crate::SECRET_REMOVED`] in the place of each secret of its command, of its
-    /// arguments for QEMU and of the guest kernel's command line.
+    /// arguments for QEMU, of the guest kernel's command line, of its variants and of its workloads.
     #[must_use]
     pub fn without_secrets(&self) -> Plan {
         let mut plan = self.clone();
@@ -129,6 +129,13 @@ impl Plan {
         if let Some(line) = &mut guest.kernel_args {
             *line = without_secrets(line).into_owned();
         }
+        for variant in &mut plan.variants {
+            variant.name = without_secrets(&variant.name).into_owned();
+            remove_secrets_of_values(&mut variant.set);
+        }
+        for workload in &mut plan.workloads {
+            remove_secrets_of_values(&mut workload.options);
+        }
         plan
     }
 
@@ -149,7 +156,17 @@ impl Plan {
             Some("qemu-args")
         } else {
             let in_line = self.guest.kernel_args.as_ref().is_some_and(is_removed);
-            in_line.then_some("kernel-args")
+            let mut values = self
+                .variants
+                .iter()
+                .flat_map(|variant| variant.set.values());
+            let mut options = self.workloads.iter().flat_map(|one| one.options.values());
+            let in_variant = values.any(is_removed).then_some("a variant");
+            let in_workload = options.any(is_removed).then_some("a workload");
+            in_line
+                .then_some("kernel-args")
+                .or(in_variant)
+                .or(in_workload)
         }
     }
 

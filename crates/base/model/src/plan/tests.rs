@@ -1,7 +1,7 @@
 //! Plans as people write them: read, refused, and written again.
 
 use super::*;
-use crate::{Machine, Probes, WithCommand, WorkloadName, WorkloadSpec};
+use crate::{Machine, Probes, SECRET_REMOVED, WithCommand, WorkloadName, WorkloadSpec};
 
 fn plan() -> Plan {
     let workload = WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000);
@@ -54,6 +54,34 @@ fn nonsense_is_refused() {
     assert!(refused(|p| p.name = "../x".into()));
     assert!(refused(|p| p.schema = 99));
     assert!(refused(|p| p.guest.cpus = 0));
+}
+
+#[test]
+fn a_plan_is_stored_without_the_secrets_of_its_variants_and_workloads() {
+    let mut plan = plan();
+    let set = [
+        ("qemu-args", "-object secret,id=s,data=S3cret"),
+        ("iothread", "on"),
+        ("drive.password", "S3cret"),
+    ];
+    plan.variants.push(Variant {
+        name: "kernel-args=token=S3cret".to_owned(),
+        set: set
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+    });
+    assert_eq!(plan.part_without_secret(), None);
+    let stored = plan.without_secrets();
+    assert!(!stored.to_toml().unwrap().contains("S3cret"), "{stored:?}");
+    assert_eq!(stored.variants[1].set["iothread"], "on");
+    assert_eq!(stored.part_without_secret(), Some("a variant"));
+    plan.variants.pop();
+    plan.workloads[0]
+        .options
+        .insert("api-token".to_owned(), "S3cret".to_owned());
+    let stored = plan.without_secrets();
+    assert_eq!(stored.workloads[0].options["api-token"], SECRET_REMOVED);
+    assert_eq!(stored.part_without_secret(), Some("a workload"));
 }
 
 #[test]

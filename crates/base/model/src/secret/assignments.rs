@@ -204,7 +204,13 @@ impl Found<'_> {
                 b':' if is_rbd => break,
                 b'&' if is_query || is_entity(&bytes[at..]) => break,
                 b'"' | b'\'' | b'<' | b'>' | b'`' if !self.is_word => break,
-                byte if byte.is_ascii_whitespace() && !self.is_part_of_value(at) => break,
+                byte if byte.is_ascii_whitespace() => {
+                    if !self.is_part_of_value(at) {
+                        break;
+                    }
+                    let blanks = bytes[at + 1..].iter();
+                    at += blanks.take_while(|b| b.is_ascii_whitespace()).count();
+                }
                 _ => {}
             }
             at += 1;

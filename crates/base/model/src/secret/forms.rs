@@ -3,7 +3,7 @@
 //! `<qemu:env name='TOKEN' value='…'/>`, values that a domain hands to its firmware.
 
 use super::found::Found;
-use super::names::{is_harmless, is_material, is_secret, is_secret_of_query, is_variable};
+use super::names::{begins_harmless, is_harmless, is_material, is_secret, is_secret_of_query, is_variable};
 use std::ops::Range;
 
 /// Begins of tokens, with the number of bytes that they have at least.
@@ -134,7 +134,7 @@ impl Found<'_> {
     pub(super) fn find_addresses(&mut self) {
         // JSON may escape slashes; dracut's `netroot=iscsi:` has none.
         for sign in ["://", ":\\/\\/"] {
-            let mut from = 0;
+            let (mut from, mut queries_end) = (0, 0);
             while let Some(at) = self.text.get(from..).and_then(|rest| rest.find(sign)) {
                 let begin = from + at + sign.len();
                 let has_scheme =
@@ -142,7 +142,10 @@ impl Found<'_> {
                 from = begin;
                 if has_scheme {
                     let end = self.userinfo(begin);
-                    self.find_in_query(end);
+                    // An address in the query of another: that has its own, too.
+                    if end >= queries_end {
+                        queries_end = self.find_in_query(end);
+                    }
                 }
             }
         }
@@ -189,23 +192,22 @@ impl Found<'_> {
         sign + 1
     }
 
-    /// Adds the values of a query that sign or allow; the query is behind this place.
-    fn find_in_query(&mut self, from: usize) {
+    /// Adds the values of a query that sign or allow; the query is behind this place. Gives the end of the address.
+    fn find_in_query(&mut self, from: usize) -> usize {
         let bytes = self.text.as_bytes();
         let is_inside = |at: usize| {
             let next_is_comma = || bytes.get(at + 1) == Some(&b',');
             let before_is_comma = || at > 0 && bytes[at - 1] == b',';
             !is_end(bytes[at]) && (bytes[at] != b',' || next_is_comma() || before_is_comma())
         };
-        let end =
-            (from..bytes.len()).find(|at| !is_inside(*at) || bytes[*at..].starts_with(b"://"));
+        let end = (from..bytes.len()).find(|at| !is_inside(*at));
         let end = end.unwrap_or(bytes.len());
         let Some(query) = self
             .text
             .get(from..end)
             .and_then(|rest| rest.find(['?', '#']))
         else {
-            return;
+            return end;
         };
         let mut begin = from + query + 1;
         while begin < end {
@@ -222,6 +224,7 @@ impl Found<'_> {
             }
             begin = stop + 1;
         }
+        end
     }
 }
 
@@ -229,7 +232,12 @@ impl Found<'_> {
     /// Finds the content of elements whose name, or whose attribute `name` or `key`, is that of a secret.
     pub(super) fn find_markup(&mut self) {
         let text = self.text;
+        let mut end = 0;
         for (begin, _) in text.match_indices('<') {
+            // In a comment within what was removed.
+            if begin < end {
+                continue;
+            }
             let rest = &text[begin + 1..];
             let Some(length) = rest
                 .find(['<', '>'])
@@ -254,9 +262,11 @@ impl Found<'_> {
                     self.add_content(tag.start + place.start..tag.start + place.end);
                 }
             }
-            if is_entry || is_named || is_secret(name) {
-                let from = tag.end + 1;
-                self.add_content(from..end_of_content(text, from));
+            let from = tag.end + 1;
+            let first = text[from..].split('<').next().unwrap_or_default();
+            if (is_entry || is_named || is_secret(name)) && !begins_harmless(first) {
+                end = end_of_content(text, from);
+                self.add_content(from..end);
             }
         }
     }

@@ -15,6 +15,7 @@ pub use found::SECRET_REMOVED;
 
 use found::Found;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// Returns a text with [`SECRET_REMOVED`] in the place of each secret: a line or a file of any kind.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
@@ -35,6 +36,17 @@ pub fn words_without_secrets(words: &[String]) -> Vec<String> {
             found.removed().into_owned()
         })
         .collect()
+}
+
+/// Puts [`SECRET_REMOVED`] in the place of each secret in these values, each of which is behind its key.
+pub(crate) fn remove_secrets_of_values(values: &mut BTreeMap<String, String>) {
+    for (key, value) in values {
+        let pair = format!("{key}={value}");
+        let cleared = without_secrets(&pair);
+        let rest = cleared.strip_prefix(key.as_str());
+        let rest = rest.and_then(|rest| rest.strip_prefix('='));
+        *value = rest.unwrap_or(SECRET_REMOVED).to_owned();
+    }
 }
 
 /// Finds the secrets of a text.

@@ -82,12 +82,17 @@ pub(super) fn is_harmless(value: &str) -> bool {
     const SWITCHES: [&str; 9] = [
         "on", "off", "yes", "no", "true", "false", "none", "null", "",
     ];
+    SWITCHES.contains(&value.trim()) || begins_harmless(value)
+}
+
+/// Returns true for the begin of a value that is no secret, whatever is behind it: a variable of a shell, the begin of a list.
+pub(super) fn begins_harmless(value: &str) -> bool {
     let value = value.trim();
     // The scheme of an Authorization header.
     let (scheme, rest) = value.split_once(' ').unwrap_or(("", value));
     let is_scheme = ["bearer", "basic", "token"].contains(&scheme.to_ascii_lowercase().as_str());
     let content = if is_scheme { rest.trim() } else { value };
-    SWITCHES.contains(&value) || is_variable(content) || value.starts_with(['{', '['])
+    is_variable(content) || value.starts_with(['{', '['])
 }
 
 /// Returns true for a variable of a shell, which is not filled in: `$TOKEN`, `${TOKEN}`, `$(cat FILE)`.

@@ -20,6 +20,8 @@ pub struct Places {
     pub files: Option<PathBuf>,
     /// Block device or written file for the workload `disk`; written to only with `operation=write`.
     pub disk: Option<PathBuf>,
+    /// The disk or file that a program of the host may overwrite: vmtax's own, or the one that the user named as such.
+    pub destroy: Option<PathBuf>,
     /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`. For a program of
     /// the host it is the host's root, natively `None`.
     pub share: Option<PathBuf>,

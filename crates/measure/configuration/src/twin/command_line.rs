@@ -50,7 +50,7 @@ impl Line {
             return Ok(None);
         }
         match words.iter().find_map(|word| variable(word)) {
-            Some(name) => Err(TwinError::Variable(name.to_owned())),
+            Some(name) => Err(TwinError::Variable(name.chars().take(60).collect())),
             None => Ok(Some(Line { words, wrappers })),
         }
     }

@@ -1,17 +1,17 @@
 //! The twin of what a domain's XML describes.
 
 use super::domain_xml::{
-    DEFAULT_CONTROLLER, Disk, ballooned_bytes, child, domain, foreign_architecture, is_kvm,
-    memory_bytes, text_of, throttle_groups, vcpus,
+    DEFAULT_CONTROLLER, Disk, ScsiControllers, ballooned_bytes, child, domain,
+    foreign_architecture, is_kvm, memory_bytes, parse, text_of, throttle_groups, vcpus,
 };
 use super::{BACKING, FIRMWARE, TOPOLOGY, Twin, TwinDisk, TwinError, choose};
-use roxmltree::{Document, Node};
+use roxmltree::Node;
 use std::path::PathBuf;
 use vmtax_model::{Setting, SettingPart};
 
 /// The twin of a domain; of the disk of that name (`vda`), else of the first.
 pub(super) fn read(xml: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
-    let document = Document::parse(xml).map_err(|e| TwinError::Xml(e.to_string()))?;
+    let document = parse(xml)?;
     let domain = domain(&document)?;
     let name = child(domain, "name").map_or_else(String::new, text_of);
     let mut twin = Twin {
@@ -185,12 +185,7 @@ pub(super) fn disks<'a>(devices: Node<'a, 'a>) -> (Vec<Disk<'a>>, Vec<String>) {
     {
         match fault(&disk) {
             None => all.push(disk),
-            Some(why) => {
-                let line = format!("disk {}{why}", disk.name());
-                if !left_out.contains(&line) {
-                    left_out.push(line);
-                }
-            }
+            Some(why) => left_out.push(format!("disk {}{why}", disk.name())),
         }
     }
     (all, left_out)
@@ -279,14 +274,15 @@ fn read_limits(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
 
 /// Reads what the controller of a SCSI disk has, where it is of virtio.
 fn read_controller(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
-    if let Some(controller) = disk.virtio_controller(devices) {
+    let controllers = ScsiControllers::of(devices);
+    if let Some(controller) = controllers.virtio_of_disk(disk) {
         if let Some(driver) = child(controller, "driver") {
             read_driver(twin, driver);
         }
         return;
     }
-    let model = disk
-        .controller(devices)
+    let model = controllers
+        .of_disk(disk)
         .and_then(|controller| controller.attribute("model"))
         .filter(|model| *model != "auto")
         .unwrap_or(DEFAULT_CONTROLLER);

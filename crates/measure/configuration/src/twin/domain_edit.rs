@@ -2,8 +2,8 @@
 
 use super::choose;
 use super::domain::disks;
-use super::domain_xml::{Disk, child, domain, limit_of, text_of};
-use roxmltree::{Document, Node};
+use super::domain_xml::{Disk, ScsiControllers, child, domain, limit_of, parse, text_of};
+use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vmtax_model::{Libvirt, Setting, SettingPart};
@@ -25,7 +25,7 @@ pub fn edit_domain(
     disk: &str,
     changed: &BTreeMap<String, String>,
 ) -> Option<DomainEdit> {
-    let document = Document::parse(xml).ok()?;
+    let document = parse(xml).ok()?;
     let domain = domain(&document).ok()?;
     let devices = child(domain, "devices")?;
     let (all, _) = disks(devices);
@@ -36,7 +36,9 @@ pub fn edit_domain(
         devices,
         disk,
         is_scsi,
-        controller: disk.virtio_controller(devices).filter(|_| is_scsi),
+        controller: ScsiControllers::of(devices)
+            .virtio_of_disk(disk)
+            .filter(|_| is_scsi),
     };
     let mut edits = Edits {
         xml,
@@ -57,7 +59,7 @@ pub fn edit_domain(
     }
     let xml_after = edits.apply()?;
     // What cannot be read again is no help to anybody.
-    Document::parse(&xml_after).ok()?;
+    parse(&xml_after).ok()?;
     Some(DomainEdit {
         diff: unified_diff(xml, &xml_after),
         xml: xml_after,
@@ -90,7 +92,7 @@ fn add_attributes_of_controller(
     devices: Node<'_, '_>,
     attributes: &mut Vec<(&'static str, String)>,
 ) {
-    let controller = disk.virtio_controller(devices);
+    let controller = ScsiControllers::of(devices).virtio_of_disk(disk);
     let driver = controller.and_then(|controller| child(controller, "driver"));
     for setting in Setting::all() {
         let Libvirt::DriverOrController(name) = setting.libvirt else {
@@ -414,6 +416,7 @@ fn changes(a: &[&str], b: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use roxmltree::Document;
 
     fn settings(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs

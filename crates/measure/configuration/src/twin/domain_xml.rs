@@ -7,6 +7,29 @@ use std::collections::BTreeMap;
 /// The model of a SCSI controller that libvirt chooses on x86 where the XML names none.
 pub(crate) const DEFAULT_CONTROLLER: &str = "lsilogic";
 
+/// More attributes, or declarations of name spaces, in an element or domain are none of libvirt's, and take time that grows with
+/// the square of their number.
+const MAX_ATTRIBUTES: usize = 500;
+
+/// Parses a domain's XML.
+///
+/// # Errors
+/// [`TwinError::Xml`] for a text that is no XML, or has more than 500 attributes in an element or name spaces in all.
+pub(crate) fn parse(xml: &str) -> Result<Document<'_>, TwinError> {
+    let begins_value = |(_, rest): &(&str, &str)| rest.trim_start().starts_with(['"', '\'']);
+    let is_wide = |element: &str| {
+        let mut signs = element
+            .match_indices('=')
+            .filter(|(at, _)| begins_value(&element.split_at(at + 1)));
+        signs.nth(MAX_ATTRIBUTES).is_some()
+    };
+    if xml.split('<').any(is_wide) || xml.matches("xmlns").nth(MAX_ATTRIBUTES).is_some() {
+        let why = format!("it has more than {MAX_ATTRIBUTES} attributes in an element");
+        return Err(TwinError::Xml(why));
+    }
+    Document::parse(xml).map_err(|e| TwinError::Xml(e.to_string()))
+}
+
 /// The domain of a document.
 pub(crate) fn domain<'a>(document: &'a Document<'a>) -> Result<Node<'a, 'a>, TwinError> {
     let root = document.root_element();
@@ -171,29 +194,43 @@ impl<'a> Disk<'a> {
             .flat_map(|filters| filters.children())
             .filter_map(|filter| filter.attribute("group"))
     }
+}
+
+/// The SCSI controllers of a domain by their indexes; of several with one index the first.
+pub(crate) struct ScsiControllers<'a>(BTreeMap<&'a str, Node<'a, 'a>>);
+
+impl<'a> ScsiControllers<'a> {
+    /// Reads them among the devices of a domain.
+    pub fn of(devices: Node<'a, 'a>) -> ScsiControllers<'a> {
+        let is_scsi = |node: &Node<'_, '_>| {
+            node.tag_name().name() == "controller" && node.attribute("type") == Some("scsi")
+        };
+        let mut all = BTreeMap::new();
+        for node in devices.children().filter(is_scsi) {
+            let index = node.attribute("index").unwrap_or("0");
+            all.entry(index).or_insert(node);
+        }
+        ScsiControllers(all)
+    }
 
     /// The controller of a SCSI disk.
-    pub fn controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
-        if self.bus() != "scsi" {
+    pub fn of_disk(&self, disk: &Disk<'_>) -> Option<Node<'a, 'a>> {
+        if disk.bus() != "scsi" {
             return None;
         }
-        let index = child(self.0, "address")
+        let index = child(disk.0, "address")
             .and_then(|address| address.attribute("controller"))
             .unwrap_or("0");
-        devices.children().find(|node| {
-            node.tag_name().name() == "controller"
-                && node.attribute("type") == Some("scsi")
-                && node.attribute("index").unwrap_or("0") == index
-        })
+        self.0.get(index).copied()
     }
 
     /// The controller of a SCSI disk, where it is of virtio: no other has virtio's settings.
-    pub fn virtio_controller<'d>(&self, devices: Node<'d, 'd>) -> Option<Node<'d, 'd>> {
+    pub fn virtio_of_disk(&self, disk: &Disk<'_>) -> Option<Node<'a, 'a>> {
         let is_virtio = |node: &Node<'_, '_>| {
             node.attribute("model")
                 .is_some_and(|model| model.starts_with("virtio"))
         };
-        self.controller(devices).filter(is_virtio)
+        self.of_disk(disk).filter(is_virtio)
     }
 }
 

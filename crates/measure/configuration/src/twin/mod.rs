@@ -14,7 +14,7 @@ pub use domain_edit::{DomainEdit, edit_domain};
 pub use source::{read_twin, twin};
 pub use text::read_text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use vmtax_vmm::FindError;
 
@@ -24,6 +24,11 @@ const BACKING: &str = "backing image: the scratch image has none";
 const FIRMWARE: &str = "firmware and kernel: vmtax boots a kernel of its own";
 /// The line about threads of a VM's cores, which a twin lacks.
 const TOPOLOGY: &str = "vCPU topology: each vCPU is a core of its own";
+
+/// Disks that an error names.
+const MAX_NAMED: usize = 20;
+/// More lines are no list that anybody reads.
+const MAX_LINES: usize = 1000;
 
 /// Configuration that a test guest, booted by vmtax, takes over from a user's VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,8 +85,18 @@ fn choose<'a, D>(
             .find(|disk| name_of(disk) == name)
             .ok_or_else(|| TwinError::UnknownDisk {
                 name: name.to_owned(),
-                known: all.iter().map(name_of).collect::<Vec<_>>().join(", "),
+                known: first_of(all.iter().map(name_of), ", "),
             }),
+    }
+}
+
+/// The first of several texts, with the number of the others: an error is a line.
+fn first_of(all: impl ExactSizeIterator<Item = String>, between: &str) -> String {
+    let others = all.len().saturating_sub(MAX_NAMED);
+    let named: Vec<String> = all.take(MAX_NAMED).collect();
+    match others {
+        0 => named.join(between),
+        others => format!("{}{between}and {others} more", named.join(between)),
     }
 }
 
@@ -109,10 +124,20 @@ impl Twin {
 
     /// One more thing that the twin has not.
     fn lacks(&mut self, line: impl Into<String>) {
-        let line = line.into();
-        if !self.not_twinned.contains(&line) {
-            self.not_twinned.push(line);
+        self.not_twinned.push(line.into());
+    }
+
+    /// Leaves each line about what the twin has not once, and says how many there are beyond [`MAX_LINES`].
+    fn shorten_lines(&mut self) {
+        let mut known = BTreeSet::new();
+        let mut lines = std::mem::take(&mut self.not_twinned);
+        lines.retain(|line| known.insert(line.clone()));
+        let others = lines.len().saturating_sub(MAX_LINES);
+        if others > 0 {
+            lines.truncate(MAX_LINES);
+            lines.push(format!("{others} settings more"));
         }
+        self.not_twinned = lines;
     }
 }
 
@@ -188,7 +213,7 @@ impl TwinError {
     fn because(self, left_out: &[String]) -> TwinError {
         match self {
             TwinError::NoDisk if !left_out.is_empty() => {
-                TwinError::NoUsableDisk(left_out.join("; "))
+                TwinError::NoUsableDisk(first_of(left_out.iter().cloned(), "; "))
             }
             other => other,
         }

@@ -41,6 +41,7 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     };
     keep_trusted_program(&mut twin);
     image::add(&mut twin);
+    twin.shorten_lines();
     Ok(twin)
 }
 
@@ -260,6 +261,27 @@ mod tests {
             (is_root, usize::from(is_root)),
             "{twin:?}"
         );
+    }
+
+    #[test]
+    fn of_many_settings_that_a_test_guest_lacks_the_first_are_listed() {
+        let drive: String = (0..300_000).map(|n| format!(",a{n}=1")).collect();
+        let line = format!("qemu-kvm -m 1G -drive file=/nonexistent/a,if=virtio{drive}");
+        let lacks = twin(&line, None).unwrap().not_twinned;
+        assert_eq!(lacks[0], "option a0 of the disk's image");
+        assert_eq!(
+            (lacks.len(), lacks[1000].as_str()),
+            (1001, "299002 settings more")
+        );
+        let disk = |n: usize| {
+            let source = ["file", "network"][n % 2];
+            format!("<disk type='{source}'><target dev='vd{n}'/></disk>")
+        };
+        let disks: String = (0..30_000).map(disk).collect();
+        let xml = format!("<domain type='kvm'><name>a</name><devices>{disks}</devices></domain>");
+        assert_eq!(domain::read(&xml, Some("vd2")).unwrap().disk.name, "vd2");
+        let why = domain::read(&xml, Some("x")).unwrap_err().to_string();
+        assert!(why.ends_with("and 14980 more"), "{why}");
     }
 
     #[test]

@@ -79,6 +79,8 @@ fn command(setup: &Setup<'_>, network: Option<&NetworkLink>, group: Option<&Path
         ),
         ("--files", Some(text(&setup.scratch.native_files()))),
         ("--disk", setup.scratch.disk().map(|disk| text(&disk))),
+        // It is vmtax's own.
+        ("--destroy", setup.scratch.disk().map(|disk| text(&disk))),
         ("--share", setup.scratch.tree().map(text)),
         ("--echo", network.map(|link| link.echo.to_string())),
         ("--cgroup", group.map(text)),

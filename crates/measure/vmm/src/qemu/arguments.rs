@@ -1,6 +1,6 @@
 //! A QEMU's command line, read.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_model::samples::ApicFeatures;
@@ -9,6 +9,8 @@ use vmtax_model::words_without_secrets;
 /// Properties of `-cpu` that decide how interrupts end.
 pub(crate) const PV_EOI: &str = "kvm-pv-eoi";
 pub(crate) const X2APIC: &str = "x2apic";
+/// Room for the paths of a JSON object's fields, bytes: each has the names of those that it is in.
+const MAX_KEYS: usize = 64 << 20;
 /// Options of QEMU that have no argument.
 const FLAGS: [&str; 47] = [
     "S",
@@ -305,11 +307,12 @@ impl Properties {
         })
     }
 
-    /// Reads a JSON object: `{"a":{"b":1}}` is `a.b=1`.
+    /// Reads a JSON object: `{"a":{"b":1}}` is `a.b=1`; `None` for any other text, and where all paths together have more than 64 MiB.
     pub fn of_json(text: &str) -> Option<Properties> {
         let value: Value = serde_json::from_str(text).ok()?;
         let mut all = Properties::default();
-        value.is_object().then(|| all.flatten("", &value))?;
+        let mut room = MAX_KEYS;
+        all.flatten("", value.as_object()?, &mut room)?;
         Some(all)
     }
 
@@ -369,21 +372,27 @@ impl Properties {
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    fn flatten(&mut self, prefix: &str, value: &Value) {
-        match value {
-            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
-                self.flatten(
-                    &if prefix.is_empty() {
-                        name.clone()
-                    } else {
-                        format!("{prefix}.{name}")
-                    },
-                    value,
-                );
-            }),
-            Value::String(text) => self.push(prefix, text),
-            other => self.push(prefix, other.to_string()),
+    /// Adds the fields of an object by their paths; `None` where these need more bytes than there is room.
+    fn flatten(
+        &mut self,
+        prefix: &str,
+        fields: &Map<String, Value>,
+        room: &mut usize,
+    ) -> Option<()> {
+        for (name, value) in fields {
+            let path = if prefix.is_empty() {
+                name.clone()
+            } else {
+                format!("{prefix}.{name}")
+            };
+            *room = room.checked_sub(path.len())?;
+            match value {
+                Value::Object(fields) => self.flatten(&path, fields, room)?,
+                Value::String(text) => self.push(path, text),
+                other => self.push(path, other.to_string()),
+            }
         }
+        Some(())
     }
 }
 

@@ -788,6 +788,10 @@ mod tests {
             "-drive".to_owned(),
             format!("file=json:{deep}"),
         ]);
+        // Each of its fields has a path of 2 MB.
+        let fields: Vec<String> = (0..100_000).map(|n| format!("\"{n}\":1")).collect();
+        let long = format!("{{\"{}\":{{{}}}}}", "a".repeat(2 << 20), fields.join(","));
+        arguments.extend(["-blockdev".to_owned(), long]);
         let graph = BlockGraph::of(&arguments.into_iter().collect());
         assert_eq!(graph.disks().len(), 10_001);
         read_all(&graph);

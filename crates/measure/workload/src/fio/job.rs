@@ -6,6 +6,7 @@ use super::error::{FioError, named};
 use super::options::{self, Rule};
 use super::section::{FioOption, Section, plain_name, size};
 use crate::BlockWork;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use vmtax_model::shell_line;
 
@@ -13,6 +14,8 @@ use vmtax_model::shell_line;
 const MAX_LINE: usize = 2048;
 /// More sections are no job that one person wrote.
 const MAX_JOBS: usize = 256;
+/// More options, each as often as it is one of a job's, are not kept in memory.
+const MAX_OPTIONS: usize = 1 << 16;
 /// The longest job as a command line, bytes: it is an argument of a process.
 const MAX_LENGTH: usize = 60 << 10;
 /// Group of options for the jobs behind it.
@@ -44,7 +47,7 @@ impl FioPaste {
             true => command_line::sections(text, &mut notes)?,
             false => sections_of_file(text)?,
         };
-        let mut jobs = with_globals(sections);
+        let mut jobs = with_globals(sections, section)?;
         if let Some(name) = section {
             let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
             let known = format!("it has {}", names.join(", ").escape_default());
@@ -68,6 +71,8 @@ impl FioPaste {
         for job in &mut jobs {
             check_section(job, &mut notes)?;
         }
+        let mut known = BTreeSet::new();
+        notes.retain(|note| known.insert(note.clone()));
         let job = FioJob { sections: jobs };
         let length = job.command_line().len();
         if length > MAX_LENGTH {
@@ -127,19 +132,34 @@ fn is_global(name: &str) -> bool {
     begin.is_some_and(|begin| begin.eq_ignore_ascii_case(GLOBAL))
 }
 
-/// The jobs, each with the options of the groups that stand before it.
-fn with_globals(sections: Vec<Section>) -> Vec<Section> {
+/// The jobs, each with the options of the groups that stand before it; where one is wanted, the others without any.
+///
+/// # Errors
+/// [`FioError::TooLarge`] for more options than a job can have that is run.
+fn with_globals(sections: Vec<Section>, wanted: Option<&str>) -> Result<Vec<Section>, FioError> {
     let (mut globals, mut jobs) = (Vec::new(), Vec::new());
+    let mut count = 0;
     for mut section in sections {
         if is_global(&section.name) {
+            // Each job has a name of its own.
+            section.options.retain(|option| option.name != "name");
             globals.append(&mut section.options);
         } else if jobs.len() <= MAX_JOBS {
             let own = std::mem::take(&mut section.options);
+            if wanted.is_some_and(|name| name != section.name) {
+                jobs.push(section);
+                continue;
+            }
+            count += globals.len() + own.len();
+            if count > MAX_OPTIONS {
+                let count = format!("more than {MAX_OPTIONS} options");
+                return Err(FioError::TooLarge(count));
+            }
             section.options = globals.iter().cloned().chain(own).collect();
             jobs.push(section);
         }
     }
-    jobs
+    Ok(jobs)
 }
 
 /// Leaves each option of a job that may run, its last value alone; says what is left out.
@@ -176,10 +196,7 @@ fn check_section(job: &mut Section, notes: &mut Vec<String>) -> Result<(), FioEr
             Some(Rule::LeftOut) => continue,
             Some(Rule::Mapped(why)) => {
                 options::check_value(name, value)?;
-                let note = format!("{}: {why}", named(name, value));
-                if !notes.contains(&note) {
-                    notes.push(note);
-                }
+                notes.push(format!("{}: {why}", named(name, value)));
                 continue;
             }
             Some(Rule::Kept) => options::check_value(name, value)?,
@@ -248,6 +265,11 @@ impl FioJob {
                     "size={size}: the measured disk has {mib} MiB, and all of it is used"
                 ));
             }
+            if seconds > 0.0 && section.get("runtime").is_none() {
+                add(format!(
+                    "no runtime: each job runs for {seconds} s, over its size again and again"
+                ));
+            }
             let times = options::TIMES.iter().filter(|_| seconds > 0.0);
             for name in times {
                 if let Some(value) = section.get(name).filter(|_| *name != "time_based") {
@@ -256,6 +278,13 @@ impl FioJob {
             }
         }
         notes
+    }
+
+    /// The first option by which a job may write to the disk, with its value; `None` where all only read.
+    pub(crate) fn writing_option(&self) -> Option<String> {
+        let mut directions = self.sections.iter().filter_map(|section| section.get("rw"));
+        let is_read = |rw: &str| matches!(rw.split(':').next(), Some("read" | "randread"));
+        directions.find(|rw| !is_read(rw)).map(|rw| named("rw", rw))
     }
 
     /// Returns true if a job has a rate: its requests a second then say nothing of the disk.

@@ -57,6 +57,8 @@ pub struct FioOutput {
 pub struct FioJobResult {
     /// Name of the job.
     pub jobname: String,
+    /// Number of its group; `stonewall` begins a new one.
+    pub groupid: u64,
     /// Number of the first error of its requests; 0 for none.
     pub error: i64,
     /// Options as fio read them.
@@ -76,6 +78,8 @@ pub struct FioJobResult {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct FioDirection {
+    /// Number of requests; 0 in an output of an older fio.
+    pub total_ios: u64,
     /// Requests a second.
     pub iops: f64,
     /// KiB a second.
@@ -120,6 +124,65 @@ impl FioJobResult {
             ("mixed", &self.mixed),
         ]
     }
+
+    /// The value of an option that is given and not switched off.
+    fn option(&self, name: &str) -> Option<&str> {
+        let value = self.options.get(name)?.as_str().unwrap_or_default();
+        (value != "0").then_some(value)
+    }
+
+    /// Returns true if its reads, which verify what it wrote, come after its writes.
+    fn reads_after_writes(&self) -> bool {
+        let is_pure = matches!(self.option("rw"), Some("write" | "randwrite"));
+        is_pure && self.read.requests() > 0.0 && self.write.requests() > 0.0
+    }
+
+    /// Duration, ms.
+    fn duration(&self) -> f64 {
+        let durations = self.directions().map(|(_, direction)| direction.runtime);
+        match self.reads_after_writes() {
+            true => durations.iter().sum(),
+            false => durations.into_iter().fold(0.0, f64::max),
+        }
+    }
+
+    /// Returns true if it begins when the job before it has ended. The processes of a section have its options, too.
+    fn begins_after(&self, before: &FioJobResult) -> bool {
+        let is_behind_wall = self.option("stonewall").is_some() && self.groupid != before.groupid;
+        let waits = self.option("wait_for").is_some() && self.jobname != before.jobname;
+        is_behind_wall || waits
+    }
+}
+
+impl FioDirection {
+    /// Number of requests.
+    fn requests(&self) -> f64 {
+        match self.total_ios {
+            0 => self.iops * self.runtime / 1e3,
+            count => count as f64,
+        }
+    }
+
+    /// Bytes a second.
+    fn bytes_per_s(&self) -> f64 {
+        match self.bw_bytes {
+            none if none <= 0.0 => self.bw * 1024.0,
+            bytes => bytes,
+        }
+    }
+}
+
+/// Durations of jobs that ran one after the other, ms; `None` where all ran at a time.
+fn total_duration(jobs: &[FioJobResult]) -> Option<f64> {
+    let (mut phases, mut longest) = (Vec::new(), 0.0_f64);
+    for (at, job) in jobs.iter().enumerate() {
+        if at > 0 && job.begins_after(&jobs[at - 1]) {
+            phases.push(std::mem::take(&mut longest));
+        }
+        longest = longest.max(job.duration());
+    }
+    let is_sequence = !phases.is_empty() || jobs.iter().any(FioJobResult::reads_after_writes);
+    is_sequence.then(|| phases.into_iter().sum::<f64>() + longest)
 }
 
 impl FioLatency {
@@ -143,8 +206,11 @@ pub(crate) struct Summary {
     pub latencies: Vec<(&'static str, Latency)>,
     /// Completion latencies by fio's bins, ns.
     bins: BTreeMap<u64, u64>,
-    /// Longest duration of a job, s.
+    /// Duration, s: of the longest job, or of all that ran one after the other.
     pub seconds: f64,
+    /// True if jobs, or the writes and the reads that verify them, ran one after the other: the rates are then all requests over all
+    /// the time, and no sum of fio's.
+    pub is_sequence: bool,
 }
 
 impl Summary {
@@ -154,10 +220,7 @@ impl Summary {
         let (mut count, mut total) = (0.0, 0.0);
         for (name, direction) in jobs.iter().flat_map(FioJobResult::directions) {
             all.iops += direction.iops;
-            all.bytes += match direction.bw_bytes {
-                none if none <= 0.0 => direction.bw * 1024.0,
-                bytes => bytes,
-            };
+            all.bytes += direction.bytes_per_s();
             all.seconds = all.seconds.max(direction.runtime / 1e3);
             let latency = &direction.clat_ns;
             count += latency.count as f64;
@@ -167,6 +230,7 @@ impl Summary {
                 all.latency(name).record_many(ns, requests);
             }
         }
+        all.follow_sequence(jobs);
         // The figure itself where there is one, not what its product and quotient make of it.
         let mut measured = jobs.iter().flat_map(FioJobResult::directions);
         let mut measured_of = || {
@@ -180,6 +244,20 @@ impl Summary {
             Some(_) => (count > 0.0).then(|| total / count),
         };
         all
+    }
+
+    /// Rates are over the time of all jobs where these did not run at one time.
+    fn follow_sequence(&mut self, jobs: &[FioJobResult]) {
+        let Some(duration) = total_duration(jobs).filter(|ms| *ms > 0.0) else {
+            return;
+        };
+        let directions = || jobs.iter().flat_map(FioJobResult::directions);
+        let requests: f64 = directions().map(|(_, one)| one.requests()).sum();
+        let bytes = directions().map(|(_, one)| one.bytes_per_s() * one.runtime / 1e3);
+        self.is_sequence = true;
+        self.seconds = duration / 1e3;
+        self.iops = requests / self.seconds;
+        self.bytes = bytes.sum::<f64>() / self.seconds;
     }
 
     fn latency(&mut self, name: &'static str) -> &mut Latency {
@@ -239,6 +317,58 @@ mod tests {
             .map(|(name, l)| (*name, l.count()))
             .collect();
         assert_eq!(counts, [("read", 100), ("write", 50)]);
+    }
+
+    /// A job of 1000 requests a second that runs for `ms`.
+    fn job(name: &str, groupid: u64, ms: f64, options: &[(&str, &str)]) -> FioJobResult {
+        let option = |(name, value): &(&str, &str)| ((*name).to_owned(), Value::from(*value));
+        FioJobResult {
+            jobname: name.to_owned(),
+            groupid,
+            options: options.iter().map(option).collect(),
+            write: FioDirection {
+                total_ios: ms as u64,
+                iops: 1000.0,
+                bw_bytes: 4_096_000.0,
+                runtime: ms,
+                ..FioDirection::default()
+            },
+            ..FioJobResult::default()
+        }
+    }
+
+    #[test]
+    fn jobs_that_run_one_after_the_other_are_not_added() {
+        let summary = |jobs: &[FioJobResult]| {
+            let all = Summary::of(jobs);
+            (all.iops, all.bytes, all.seconds, all.is_sequence)
+        };
+        let wall = [("stonewall", "")];
+        let at_a_time = [
+            job("a", 0, 1000.0, &[]),
+            job("b", 1, 3000.0, &[("new_group", "")]),
+        ];
+        assert_eq!(summary(&at_a_time), (2000.0, 8_192_000.0, 3.0, false));
+        let walled = [job("a", 0, 1000.0, &[]), job("b", 1, 3000.0, &wall)];
+        assert_eq!(summary(&walled), (1000.0, 4_096_000.0, 4.0, true));
+        // Two processes of a section behind the wall are in one group.
+        let processes = [&walled[..], &[job("b", 1, 2000.0, &wall)]].concat();
+        assert_eq!(summary(&processes), (1500.0, 6_144_000.0, 4.0, true));
+        let waits = [
+            job("a", 0, 1000.0, &[]),
+            job("b", 0, 1000.0, &[("wait_for", "a")]),
+        ];
+        assert_eq!(summary(&waits), (1000.0, 4_096_000.0, 2.0, true));
+        let mut verifies = job("a", 0, 1000.0, &[("rw", "randwrite"), ("verify", "crc32c")]);
+        verifies.read = verifies.write.clone();
+        assert_eq!(
+            summary(&[verifies.clone()]),
+            (1000.0, 4_096_000.0, 2.0, true)
+        );
+        verifies
+            .options
+            .insert("rw".to_owned(), Value::from("randrw"));
+        assert_eq!(summary(&[verifies]), (2000.0, 8_192_000.0, 1.0, false));
     }
 
     #[test]

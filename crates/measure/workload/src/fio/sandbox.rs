@@ -66,6 +66,8 @@ pub(crate) struct Sandboxed<'a> {
     pub disk: &'a Path,
     /// Text of the job's file.
     pub job: &'a str,
+    /// True if fio itself is to refuse jobs that write, and to make no file longer.
+    pub is_read_only: bool,
     /// True on the host itself, where root's rights are taken.
     pub is_native: bool,
 }
@@ -104,7 +106,9 @@ fn start(sandbox: &Sandboxed<'_>) -> Result<Child, String> {
     let root = mount_point(sandbox)?;
     let mut command = Command::new(sandbox.program);
     command
-        .args(["--output-format=json+", "--eta=never", FILE])
+        .args(["--output-format=json+", "--eta=never"])
+        .args(sandbox.is_read_only.then_some("--readonly"))
+        .arg(FILE)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("LC_ALL", "C")

@@ -2,7 +2,7 @@
 //! requests; the figures are those of its JSON, of all jobs together.
 
 use crate::descriptor::{Workload, Yield, options_of, workload};
-use crate::fio::{FioJob, FioPaste, INSTALL_FIO, Sandboxed, Summary, fio_output, run};
+use crate::fio::{FioJob, FioPaste, INSTALL_FIO, Sandboxed, Summary, claim, fio_output, run};
 use crate::options::{self, seconds, text};
 use crate::{BlockWork, Clock, WorkloadError};
 use std::fs::File;
@@ -81,13 +81,20 @@ impl Workload for Fio {
             remedy: INSTALL_FIO,
         })?;
         let (job, bytes) = (self.jobs()?, size(disk)?);
+        let writes = job.writing_option();
+        let claimed = writes
+            .as_deref()
+            .map(|option| claim(disk, places.destroy.as_deref(), option));
+        let claimed = claimed.transpose().map_err(WorkloadError::Fio)?;
         let output = run(&Sandboxed {
             program: &program,
             base,
             disk,
             job: &job.file(crate::fio::DISK, bytes, self.time),
+            is_read_only: writes.is_none(),
             is_native: !is_in_guest(places),
         })?;
+        drop(claimed);
         let mut figures = figures(&output)?;
         figures.notes.extend(job.differences(bytes, 0.0));
         match output.len() {
@@ -151,6 +158,12 @@ fn figures(output: &str) -> Result<Yield, WorkloadError> {
     };
     found.measure(Metric::FioRate, all.iops);
     found.measure(Metric::FioBandwidth, all.bytes / BYTES_PER_MIB);
+    if all.is_sequence {
+        found.notes.push(format!(
+            "fio's jobs ran one after the other: fio.iops and fio.bandwidth are of all requests over {:.3} s",
+            all.seconds
+        ));
+    }
     let ns = |part| all.percentile(part).map(|ns| ns as f64);
     for (metric, value) in [
         (Metric::FioMean, all.mean_ns),

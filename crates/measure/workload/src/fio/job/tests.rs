@@ -33,7 +33,7 @@ fn the_last_of_an_option_and_its_other_names_counts() {
 #[test]
 fn a_group_of_options_is_for_the_jobs_behind_it() {
     assert_eq!(
-        line("[a]\nbs=4k\n[global]\nbs=64k\n[b]\nrw=read\n"),
+        line("[a]\nbs=4k\n[global]\nname=all\nbs=64k\n[b]\nrw=read\n"),
         "--name=a --bs=4k --name=b --bs=64k --rw=read"
     );
     assert_eq!(
@@ -142,6 +142,8 @@ fn the_disk_stands_in_for_every_file() {
     assert_eq!(read.notes.len(), 2, "{:?}", read.notes);
     let differences = read.job.differences(256 << 20, 1.0);
     assert!(differences[0].starts_with("size=4G") && differences[1].starts_with("runtime=30"));
+    let null = FioPaste::read("[a]\nioengine=null\nsize=4G\nrw=write\n", None).unwrap();
+    assert!(null.job.file("/disk", 1 << 20, 1.0).contains("size=4G\n"));
     let whole = read.job.file("/disk", 8 << 30, 0.0);
     assert!(
         whole.contains("size=4G\nruntime=30\n") && !whole.contains("time_based"),
@@ -173,6 +175,29 @@ fn its_requests_are_told_as_far_as_they_can_be() {
 }
 
 #[test]
+fn what_writes_is_named() {
+    let option = |text: &str| FioPaste::read(text, None).unwrap().job.writing_option();
+    for text in ["[a]\nbs=4k\n", "[a]\nrw=randread:8\n[b]\nreadwrite=read\n"] {
+        assert_eq!(option(text), None, "{text}");
+    }
+    for rw in [
+        "write",
+        "randwrite",
+        "rw",
+        "randrw",
+        "trim",
+        "randtrim",
+        "trimwrite",
+        "readwrite",
+        "r",
+        "",
+    ] {
+        let found = option(&format!("[a]\nrw=read\n[b]\nrw={rw}\n"));
+        assert!(found.is_some_and(|found| found.starts_with("rw")), "{rw}");
+    }
+}
+
+#[test]
 fn large_texts_are_one_line() {
     for text in [
         "[a]\n".repeat(10_000),
@@ -181,11 +206,26 @@ fn large_texts_are_one_line() {
         "[a\n".to_owned(),
         "rw=read\n".to_owned(),
         String::new(),
+        format!(
+            "[global]\n{}{}",
+            "bs=4k\n".repeat(1 << 16),
+            "[a]\n".repeat(256)
+        ),
+        format!("fio --name='a{}", " 'b".repeat(1 << 16)),
     ] {
         if let Err(error) = FioPaste::read(&text, None) {
             assert!(error.to_string().lines().count() == 1 && error.to_string().len() < 300);
         }
     }
+}
+
+#[test]
+fn each_of_many_different_notes_stands_once() {
+    let names: String = (0..60_000)
+        .map(|n| format!("filename=/dev/{}\n", n / 2))
+        .collect();
+    let read = FioPaste::read(&format!("[a]\nrw=read\n{names}"), None).unwrap();
+    assert_eq!(read.notes.len(), 30_000);
 }
 
 proptest! {

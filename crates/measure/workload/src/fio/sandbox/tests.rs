@@ -63,6 +63,7 @@ fn run_unchecked(program: &Path, disk: &Path, job: &str) -> Result<String, Strin
         base: Path::new("/"),
         disk,
         job,
+        is_read_only: false,
         is_native: true,
     };
     run(&sandbox).map_err(|error| error.to_string())
