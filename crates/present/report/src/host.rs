@@ -114,7 +114,9 @@ fn answer(vms: &[VmFacts]) -> String {
     }
     match vms.len() {
         0 => "No VM runs on this host, or none that this user can see.".to_owned(),
-        1 if restricted == 0 => "1 VM runs on this host and can be observed in full from the host.".to_owned(),
+        1 if restricted == 0 => {
+            "1 VM runs on this host and can be observed in full from the host.".to_owned()
+        }
         1 => "1 VM runs on this host and cannot be observed in full from the host.".to_owned(),
         n => format!("{n} VMs run on this host; {observed}."),
     }
