@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Plants 14 faults in VMs that others started, one after the other, and asks a command what is wrong: the rule of the fault has to
-come first. Then it asks about healthy VMs, idle and busy, of which none may have a finding.
+"""Plants 18 faults in VMs that others started, one after the other, and asks a command what is wrong: the rule of the fault has to
+come first; a setting whose cost nobody measures has to be among those worth checking, and be no cause. Then it asks about healthy VMs,
+idle and busy, of which none may have a finding.
 
-    bench/diagnose.py [--kernel VMLINUX] [--box-guest FOLDER] [--accelerator tcg|kvm] [--command COMMAND] [--only NAME,…] [--healthy N]
+    bench/diagnose.py [--kernel VMLINUX] [--box-guest FOLDER [--guest-program FILE]] [--accelerator tcg|kvm] [--command COMMAND]
+        [--only NAME,…] [--healthy N]
 
 COMMAND gets the VM's process in the place of PID and prints JSON: "vmtax diagnose PID --json" or "vmtax top PID --json --level 1
 --duration 5". VMLINUX is a kernel with virtio, 9p and virtiofs built in that runs on this host's KVM, as VMTAX_TEST_KVM_GUEST of the
-tests (CONTRIBUTING.md); without it faults that need Linux in the guest are not planted. Exits 0 when every planted fault came first
+tests (CONTRIBUTING.md); without it faults that need Linux in the guest are not planted. FILE is bench/diagnose_guest.c, compiled
+statically, for the guest in FOLDER, that of box/image. Exits 0 when every planted fault came first
 and no healthy VM has a finding, 1 otherwise, 2 when something is missing. As root.
 """
 
 import argparse
 import contextlib
 import json
+import lzma
 import os
 import re
 import shlex
@@ -40,6 +44,12 @@ BOX_LOADS = {
     "read": "disk:/dev/vda:0:100",
     "write": "disk:/dev/vda:0:0",
 }
+# Drivers that further kinds need and its initramfs lacks.
+BOX_MODULES = {"virtiofs": ["virtiofs"]}
+BOX_INIT = b"""#!/bin/busybox sh
+while read -r module; do /bin/busybox insmod /modules/$module; done </modules/order
+exec /guest
+"""
 
 
 class NotPlanted(Exception):
@@ -108,12 +118,11 @@ def qcow2(path, size):
         image.truncate(data + entries * cluster)
 
 
-def archive(program):
-    """An initramfs (newc) of one program."""
-    with open(program, "rb") as file:
-        files = [("init", 0o100755, file.read()), ("TRAILER!!!", 0, b"")]
+def archive(files):
+    """An initramfs (newc) of executable files, by name."""
     out = b""
-    for number, (name, mode, data) in enumerate(files):
+    all_files = [(name, 0o100755, data) for name, data in files.items()] + [("TRAILER!!!", 0, b"")]
+    for number, (name, mode, data) in enumerate(all_files):
         fields = [number + 1, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0]
         out += b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
         out += b"\0" * (-len(out) % 4) + data
@@ -126,7 +135,9 @@ class Bench:
 
     def __init__(self, scratch, arguments, stack):
         self.scratch, self.kernel, self.accelerator, self.stack = scratch, arguments.kernel, arguments.accelerator, stack
-        self.box_guest = arguments.box_guest
+        self.box_guest, self.guest_program = arguments.box_guest, arguments.guest_program
+        # A distribution's kernel needs more.
+        self.memory = "384M" if self.box_guest else "128M"
         self.cpus = sorted(os.sched_getaffinity(0))
         self.number = 0
         self.initramfs = self.path("guest.cpio")
@@ -187,8 +198,8 @@ class Bench:
         return self.vm("-accel", accelerator, "-m", "32", "-drive", drive, "-device", "virtio-blk-pci,drive=boot,bootindex=0", *words)
 
     def linux(self, work, *words, memory="128M", **more):
-        if self.box_guest and work in BOX_LOADS:
-            return self.box_linux(BOX_LOADS[work], *words, **more)
+        if self.box_guest:
+            return self.box_linux(work, *words, **more)
         if not self.kernel:
             raise NotPlanted("no --kernel")
         with open("/proc/cpuinfo") as info:
@@ -201,14 +212,33 @@ class Bench:
         printed(log, wanted, 60)
         return pid
 
-    def box_linux(self, load, *words, **more):
+    def box_linux(self, work, *words, **more):
         """The guest of the box, whose kernel is a distribution's."""
         log = self.path(f"console{self.number + 1}")
-        line = f"console=ttyS0 quiet mitigations=off load={load}"
-        pid = self.vm("-machine", "q35,accel=kvm", "-cpu", "host", "-m", "384", "-kernel", f"{self.box_guest}/vmlinuz",
-                      "-initrd", f"{self.box_guest}/initramfs", "-append", line, "-serial", f"file:{log}", *words, **more)
-        printed(log, "guest is up", 120)
+        initramfs, does, wanted = f"{self.box_guest}/initramfs", f"load={BOX_LOADS.get(work)}", "guest is up"
+        if work not in BOX_LOADS:
+            initramfs, does = self.box_initramfs(BOX_MODULES.get(work, [])), f"work={work}"
+            wanted = "ready" if work == "virtiofs" else f"work {work}"
+        pid = self.vm("-machine", "q35,accel=kvm", "-cpu", "host", "-m", self.memory, "-kernel", f"{self.box_guest}/vmlinuz", "-initrd", initramfs,
+                      "-append", f"console=ttyS0 quiet mitigations=off {does}", "-serial", f"file:{log}", *words, **more)
+        printed(log, wanted, 300)
         return pid
+
+    def box_initramfs(self, modules):
+        """The initramfs of the box's guest with the guest program and these modules; of a file that is twice in it the last counts."""
+        if not self.guest_program:
+            raise NotPlanted("no --guest-program")
+        own = read_bytes(f"{self.box_guest}/initramfs")
+        order = subprocess.run(["cpio", "-i", "--quiet", "--to-stdout", "*modules/order"], input=own, check=True, capture_output=True).stdout
+        files = {"init": BOX_INIT, "guest": read_bytes(self.guest_program)}
+        for module in modules:
+            needed = subprocess.run(["modprobe", "--show-depends", module], check=True, capture_output=True, text=True).stdout
+            for path in re.findall(r"^insmod (\S+)", needed, re.M):
+                name, packed = os.path.basename(path).removesuffix(".xz"), path.endswith(".xz")
+                if name.encode() not in order.split():
+                    files[f"modules/{name}"] = lzma.decompress(read_bytes(path)) if packed else read_bytes(path)
+                    order += name.encode() + b"\n"
+        return self.put("box.cpio", own + bytes(-len(own) % 4) + archive(files | {"modules/order": order}))
 
     def disk(self, name, options, size=64 * MIB):
         """The arguments of a virtio disk on a file of its own."""
@@ -231,6 +261,11 @@ class Bench:
                     while "event" in (answer := json.loads(lines.readline())):
                         pass
                 return answer["return"]
+
+
+def read_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def read(path):
@@ -284,6 +319,38 @@ def write(path, value):
         file.write(str(value))
 
 
+def vcpu_quota(bench):
+    # As libvirt groups a domain's threads.
+    procs = bench.group("cpu", {}, {"cpu.weight": "10000"})
+    whole = os.path.dirname(procs)
+    vcpu = f"{whole}/vcpu0"
+    os.mkdir(vcpu)
+    bench.stack.callback(lambda: remove_group(vcpu))
+    try:
+        write(f"{vcpu}/cgroup.type", "threaded")
+        write(f"{whole}/cgroup.subtree_control", "+cpu")
+        write(f"{vcpu}/cpu.max", "20000 100000")
+    except OSError as error:
+        raise NotPlanted(f"no control groups of threads: {error}") from error
+    pid = bench.bios(SPINNING)
+    write(procs, pid)
+    threads = bench.monitor("query-cpus-fast")
+    write(f"{vcpu}/cgroup.threads", threads[0]["thread-id"])
+    return pid
+
+
+def setting(path, value):
+    """Plants the value of a setting of the host."""
+    def plant(bench):
+        before = read(path).strip()
+        if not before:
+            raise NotPlanted(f"no {path}")
+        bench.stack.callback(lambda: write(path, before))
+        write(path, value)
+        return bench.bios(IDLE, accelerator="kvm")
+    return plant
+
+
 def limit(bench):
     return bench.bios(reading(0x81, 14), *bench.disk("d", ",throttling.iops-total=50"))
 
@@ -326,7 +393,9 @@ def hpet(bench):
 
 
 def flood(bench):
-    pid = bench.bios(SPINNING)
+    # In the box a large answer takes too long for many to be given, and a vCPU that computes takes the CPU of who asks.
+    command, code = ("query-status", IDLE) if bench.box_guest else ("qom-list-types", SPINNING)
+    pid = bench.bios(code)
     ended = threading.Event()
     path = bench.path(f"own{bench.number}")
 
@@ -336,9 +405,10 @@ def flood(bench):
             with stream.makefile("rw") as lines:
                 lines.write('{"execute":"qmp_capabilities"}\n')
                 while not ended.is_set():
-                    lines.write('{"execute":"qom-list-types"}\n')
+                    lines.write(f'{{"execute":"{command}"}}\n' * 10)
                     lines.flush()
-                    lines.readline()
+                    for _ in range(10):
+                        lines.readline()
 
     thread = threading.Thread(target=ask)
     bench.stack.callback(lambda: (ended.set(), thread.join(10)))
@@ -346,18 +416,18 @@ def flood(bench):
     return pid
 
 
-def shared_iothread(bench):
-    # A cipher without instructions of its own keeps the thread busy.
+def luks(bench, names, *options):
+    """The arguments of disks that QEMU encrypts, by a cipher without instructions of its own."""
     secret = ["-object", "secret,id=key,data=secret"]
     bench.vm("-S", "-m", "16", *secret)
     disks = []
-    for name in ("d", "e"):
+    for name in names:
         file = bench.put(f"{name}.luks", b"")
         bench.monitor("blockdev-add", **{"driver": "file", "filename": file, "node-name": name})
-        options = {"driver": "luks", "file": name, "size": 64 * MIB, "key-secret": "key", "cipher-alg": "serpent-256",
-                   "hash-alg": "sha512", "iter-time": 10}
+        settings = {"driver": "luks", "file": name, "size": 64 * MIB, "key-secret": "key", "cipher-alg": "serpent-256",
+                    "hash-alg": "sha512", "iter-time": 10}
         for attempt in range(5):  # it fails where the CPU time has not grown between two readings
-            bench.monitor("blockdev-create", **{"job-id": f"{name}{attempt}", "options": options})
+            bench.monitor("blockdev-create", **{"job-id": f"{name}{attempt}", "options": settings})
             while (job := bench.monitor("query-jobs")[-1])["status"] != "concluded":
                 time.sleep(0.1)
             bench.monitor("job-dismiss", id=f"{name}{attempt}")
@@ -365,9 +435,30 @@ def shared_iothread(bench):
                 break
         bench.monitor("blockdev-del", **{"node-name": name})
         disks += ["-drive", f"if=none,id={name},driver=luks,key-secret=key,file.driver=file,file.filename={file}",
-                  "-device", f"virtio-blk-pci,drive={name},id=disk-{name},iothread=shared"]
+                  "-device", ",".join([f"virtio-blk-pci,drive={name},id=disk-{name}", *options])]
     bench.monitor("quit")
-    return bench.linux("two-disks", "-object", "iothread,id=shared", *secret, *disks)
+    return secret + disks
+
+
+def alone(bench, pid, tid):
+    """Gives a thread of a VM in the box one of its two CPUs, so that no CPU is what it waits for."""
+    if bench.box_guest and len(bench.cpus) > 1:
+        for all_threads, cpu, target in ((["-a"], bench.cpus[1], pid), ([], bench.cpus[0], tid)):
+            subprocess.run(["taskset", *all_threads, "-p", "-c", str(cpu), str(target)], check=True, capture_output=True)
+    return pid
+
+
+def encrypted_disk(bench):
+    pid = bench.linux("two-disks-1024", *luks(bench, ["d"]))
+    return alone(bench, pid, pid)
+
+
+def shared_iothread(bench):
+    disks = luks(bench, ["d", "e"], "iothread=shared")
+    # In the box a second has few large requests, and who makes few is not in need of a thread of its own.
+    kib = 256 if bench.box_guest else 1024
+    pid = bench.linux(f"two-disks-{kib}", "-object", "iothread,id=shared", *disks)
+    return alone(bench, pid, bench.monitor("query-iothreads")[0]["thread-id"])
 
 
 def tree(bench, count):
@@ -380,6 +471,8 @@ def tree(bench, count):
 
 
 def fid_list(bench):
+    if bench.box_guest:
+        raise NotPlanted("a request's VM exits take so long there that the list costs nothing")
     if not os.access(QEMU_5_2, os.X_OK):
         raise NotPlanted("no QEMU 5.2: vmtax get qemu 5.2")
     return bench.linux("9p", "-virtfs", f"local,path={tree(bench, 20000)},mount_tag=src,security_model=none", program=QEMU_5_2, memory="256M")
@@ -396,7 +489,7 @@ def starved_virtiofsd(bench):
     while not os.path.exists(path):
         time.sleep(0.1)
     pid = bench.linux("virtiofs", "-chardev", f"socket,id=fs,path={path}", "-device", "vhost-user-fs-pci,chardev=fs,tag=src",
-                      "-object", "memory-backend-memfd,id=m,size=128M,share=on", "-machine", "memory-backend=m")
+                      "-object", f"memory-backend-memfd,id=m,size={bench.memory},share=on", "-machine", "memory-backend=m")
     subprocess.run(["taskset", "-a", "-p", "-c", str(bench.cpus[0]), str(pid)], check=True, capture_output=True)
     bench.hog(cpu)
     bench.hog(cpu)
@@ -413,6 +506,7 @@ def paused(bench):
 FAULTS = [
     ("cpu-hog", cpu_hog, ["vm-run-queue-wait", "vcpu-run-queue-wait"]),
     ("cpu-quota", quota, ["vm-throttled"]),
+    ("vcpu-quota", vcpu_quota, ["vm-throttled"]),
     ("io-limit", limit, ["vm-io-limit"]),
     ("slow-disk", slow_disk, ["vm-slow-device", "vm-slow-requests", "vm-queued-requests"]),
     ("write-through", write_through, ["vm-write-through"]),
@@ -421,10 +515,13 @@ FAULTS = [
     ("uart", uart, ["uart-polling", "serial-output"]),
     ("hpet", hpet, ["hpet-clock"]),
     ("monitor-flood", flood, ["vm-monitor-flood"]),
+    ("encrypted-disk", encrypted_disk, ["vm-busy-thread"]),
     ("shared-iothread", shared_iothread, ["vm-shared-iothread"]),
     ("9p-fid-list", fid_list, ["vm-9p-fid-list"]),
     ("virtiofsd", starved_virtiofsd, ["vm-virtiofsd-run-queue-wait"]),
     ("paused", paused, ["vm-stopped"]),
+    ("ksm", setting("/sys/kernel/mm/ksm/run", 1), ["setting-ksm"]),
+    ("no-halt-polling", setting("/sys/module/kvm/parameters/halt_poll_ns", 0), ["setting-no-halt-polling"]),
 ]
 
 
@@ -444,18 +541,18 @@ def healthy(bench, number):
 
 
 def findings(command, pid):
-    """The rules that fire, the first first."""
+    """The rules that fire, the first first, and those of settings worth checking."""
     words = [str(pid) if word == "PID" else word for word in shlex.split(command)]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     if done.returncode:
         sys.exit(f"bench: {shlex.join(words)} failed:\n{done.stderr}")
     document = json.loads(done.stdout.splitlines()[0] if "vms" in done.stdout[:200] else done.stdout)
     if "vms" in document:
-        found = document["vms"][0]["findings"] if document["vms"] else []
+        found, settings = document["vms"][0]["findings"] if document["vms"] else [], []
     else:
         found = document["findings"]
-        found = found["causes"] if isinstance(found, dict) else found
-    return [finding["rule"] for finding in found]
+        found, settings = (found["causes"], found["settings"]) if isinstance(found, dict) else (found, [])
+    return [[finding["rule"] for finding in rules] for rules in (found, settings)]
 
 
 def main():
@@ -466,6 +563,7 @@ def main():
     parser.add_argument("--command", default=f"{vmtax} diagnose PID --json")
     parser.add_argument("--accelerator", default="tcg", choices=["tcg", "kvm"], help="of guests that firmware is enough for")
     parser.add_argument("--box-guest", help="the folder of the box's guest, for guests with Linux")
+    parser.add_argument("--guest-program", help="bench/diagnose_guest.c, compiled, for that guest")
     parser.add_argument("--only", default="", help="faults, separated by commas")
     parser.add_argument("--healthy", default=50, type=int, help="healthy VMs")
     arguments = parser.parse_args()
@@ -484,7 +582,7 @@ def main():
             guest = os.path.join(scratch, "guest")
             subprocess.run(["cc", "-O1", "-static", "-o", guest, f"{HERE}/diagnose_guest.c"], check=True)
             with open(os.path.join(scratch, "guest.cpio"), "wb") as file:
-                file.write(archive(guest))
+                file.write(archive({"init": read_bytes(guest)}))
         os.chmod(scratch, 0o755)
         for name, plant, expected in FAULTS:
             if only and name not in only:
@@ -496,17 +594,18 @@ def main():
                     print(f"{name:16} not planted: {why}", flush=True)
                     continue
                 time.sleep(5)
-                rules = findings(arguments.command, pid)
+                rules, settings = findings(arguments.command, pid)
             planted += 1
-            is_first = bool(rules) and rules[0] in expected
-            right += is_first
-            print(f"{name:16} {'ok' if is_first else 'MISSED':7} {', '.join(rules) or '–'}", flush=True)
+            named = settings if expected[0].startswith("setting-") and not rules else rules[:1]
+            is_found = any(rule in expected for rule in named)
+            right += is_found
+            print(f"{name:16} {'ok' if is_found else 'MISSED':7} {', '.join(rules + settings) or '–'}", flush=True)
             remove_files(scratch)
         for number in range(arguments.healthy):
             with contextlib.ExitStack() as stack:
                 name, pid = healthy(Bench(scratch, arguments, stack), number)
                 time.sleep(5)
-                rules = findings(arguments.command, pid)
+                rules, _ = findings(arguments.command, pid)
             seen += 1
             alarms += bool(rules)
             print(f"healthy {number + 1:3} {'ALARM' if rules else 'ok':7} {name}: {', '.join(rules) or '–'}", flush=True)

@@ -68,7 +68,10 @@ int main(void) {
     if (!strcmp(work, "cpu")) for (;;) next_random();
     else if (!strcmp(work, "read")) children(2, "/dev/vda", 4096, 0);
     else if (!strcmp(work, "write")) children(2, "/dev/vda", 4096, 1);
-    else if (!strcmp(work, "two-disks")) children(4, "/dev/vda", 1 << 20, 0), children(4, "/dev/vdb", 1 << 20, 0);
+    else if (!strncmp(work, "two-disks-", 10)) {
+        size_t size = (size_t)atoi(work + 10) << 10;
+        children(4, "/dev/vda", size, 0), children(4, "/dev/vdb", size, 0);
+    }
     else if (!strcmp(work, "9p")) files("9p", "trans=virtio,version=9p2000.L,cache=loose", 0);
     else if (!strcmp(work, "virtiofs")) files("virtiofs", NULL, 1);
     for (;;) pause();

@@ -644,6 +644,31 @@ mod tests {
         assert_eq!(WaitFor::Other.label(), "an unknown event");
     }
 
+    /// A vhost worker is a task of the kernel's: its system call is that in which QEMU made it, and no stack names a function.
+    #[test]
+    fn a_vhost_worker_that_does_not_run_waits_for_work() {
+        let worker = QemuThread {
+            tid: 11,
+            role: Role::Vhost,
+        };
+        let vm = VmFacts {
+            threads: vec![worker],
+            ..VmFacts::unknown(10)
+        };
+        let mut schedule = schedule();
+        let (call, futex, count, share) = ("ioctl".into(), None, 1, 0.5);
+        schedule.threads[0].on = vec![BlockedOn {
+            call,
+            futex,
+            count,
+            share,
+        }];
+        let found = findings(None, Some(&schedule), Some(&vm), None).unwrap();
+        let reasons: Vec<WaitFor> = found.threads[0].waits.iter().map(|w| w.reason).collect();
+        assert_eq!(reasons[0], WaitFor::Work, "{reasons:?}");
+        assert_eq!(WaitFor::Work.label(), "work");
+    }
+
     #[test]
     fn a_wait_that_began_before_the_events_is_named_by_samples() {
         let mut schedule = schedule();

@@ -78,7 +78,7 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
     let is_missing = !missing.is_empty();
     let missing = Section::new("Not observable", missing.into_iter().map(Block::Text));
     let first = vms.first();
-    let next = first.map(|vm| format!("vmtax profile --vm {}", unique_name(vm, vms)));
+    let next = first.map(|vm| format!("vmtax diagnose {}", unique_name(vm, vms)));
     Report {
         study: "doctor",
         title: "Running VMs".to_owned(),
@@ -98,9 +98,9 @@ fn answer(vms: &[VmFacts]) -> String {
         |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
     let restricted = vms.iter().filter(is_restricted).count();
     let observed = match restricted {
-        0 => "all can be observed in full".to_owned(),
-        n if n == vms.len() => "none can be observed in full".to_owned(),
-        n => format!("{n} cannot be observed in full"),
+        0 => "all can be observed in full from the host".to_owned(),
+        n if n == vms.len() => "none can be observed in full from the host".to_owned(),
+        n => format!("{n} cannot be observed in full from the host"),
     };
     let clause = |vm| stopped(vm, &unique_name(vm, vms)).or_else(|| silent(vm, vms));
     let mut stopped: Vec<String> = vms.iter().filter_map(clause).collect();
@@ -114,8 +114,10 @@ fn answer(vms: &[VmFacts]) -> String {
     }
     match vms.len() {
         0 => "No VM runs on this host, or none that this user can see.".to_owned(),
-        1 if restricted == 0 => "1 VM runs on this host and can be observed in full.".to_owned(),
-        1 => "1 VM runs on this host and cannot be observed in full.".to_owned(),
+        1 if restricted == 0 => {
+            "1 VM runs on this host and can be observed in full from the host.".to_owned()
+        }
+        1 => "1 VM runs on this host and cannot be observed in full from the host.".to_owned(),
         n => format!("{n} VMs run on this host; {observed}."),
     }
 }

@@ -1,6 +1,7 @@
-//! The live screen of `vmtax top` in a terminal: it draws, answers keys, and leaves the terminal as it was.
+//! The live screen of `vmtax top` in a terminal: it draws, answers keys, and leaves the terminal as it was. Commands that stay
+//! end with their terminal.
 
-use crate::common::{Ends, Place, Signal, terminal, until};
+use crate::common::{Busy, Ends, Place, Signal, binary, is_root, terminal, until};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, channel};
@@ -140,4 +141,30 @@ fn the_screen_ends_with_its_terminal() {
     }
     drop(ours);
     running.outcome().exits(0);
+}
+
+/// A connection by SSH that breaks leaves no command behind.
+#[test]
+fn commands_that_stay_end_with_their_terminal() {
+    let place = Place::new();
+    let vm = Busy::start(&place, "left", "");
+    let of_root = is_root().then_some("layers --vm PID --duration 600 --output layers");
+    let of_anybody = [
+        "top PID --batch --interval 0.3",
+        "diagnose PID --duration 600 --output diagnosis",
+        "profile --vm PID --duration 600 --output profile",
+    ];
+    for words in of_anybody.into_iter().chain(of_root) {
+        let (ours, theirs) = terminal(80);
+        let start = place.program("setsid").arg("--ctty").arg(binary());
+        let start = start.words(&words.replace("PID", &vm.pid().to_string()));
+        let running = start
+            .stdin(theirs.try_clone().unwrap())
+            .stdout(theirs)
+            .start(60);
+        std::thread::sleep(Duration::from_secs(2));
+        drop(ours);
+        // It fails where it does not end.
+        running.outcome();
+    }
 }

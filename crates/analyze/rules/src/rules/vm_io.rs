@@ -20,7 +20,7 @@ const EXPLAINED: f64 = 0.5;
 const MIN_KAVG_NS: f64 = 1e6;
 /// Fewer slow requests, mean of those that are under way, are no load.
 pub(super) const MIN_WAITING: f64 = 0.5;
-/// An iothread on a CPU for so long is the bottleneck of its disks.
+/// An iothread or a main loop on a CPU for so long is the bottleneck of its disks.
 pub(super) const BUSY_IOTHREAD: f64 = 0.8;
 /// Dropped packets a second from which on they are worth a line.
 const MIN_DROPS_PER_S: f64 = 1.0;
@@ -87,7 +87,7 @@ pub(super) const VM_QUEUED_REQUESTS: Rule = Rule {
 
 pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
     id: "vm-slow-requests",
-    finds: "requests of a disk that take 20 ms and more in QEMU and below, of which the host's device takes less than half, and which wait for no limit and no busy iothread",
+    finds: "requests of a disk that take 20 ms and more in QEMU and below, of which the host's device takes less than half, and which wait for no limit and for no busy iothread or main loop",
     remedies: &[
         measurement(
             "See which layer the requests wait in",
@@ -111,7 +111,7 @@ pub(super) const VM_SLOW_REQUESTS: Rule = Rule {
             let has_kavg = disk.kavg_ns.is_some() && io.per_s() >= MIN_PER_S;
             let is_explained = has_kavg
                 || slow_device(disk).is_some_and(|of_device| of_device >= EXPLAINED * ns)
-                || settings.is_some_and(|settings| waits_for_iothread(vm, settings));
+                || settings.is_some_and(|settings| waits_for_its_thread(vm, settings));
             let text = format!(
                 "Requests on {} take {} in QEMU and below (BLKAVG); the guest makes {} a second.",
                 disk.name,
@@ -174,9 +174,13 @@ fn slow_device(disk: &DiskRates) -> Option<f64> {
     (ns >= SLOW_DEVICE_NS).then_some(ns)
 }
 
-/// Returns true if the disk's iothread is on a CPU so much that its requests wait for it.
-fn waits_for_iothread(vm: &VmRates, disk: &DiskSettings) -> bool {
-    let serves = |thread: &ThreadRates| matches!(&thread.role, Role::Iothread(name) if is_served(disk, name));
+/// Returns true if the disk's iothread, else the main loop, is on a CPU so much that its requests wait for it.
+fn waits_for_its_thread(vm: &VmRates, disk: &DiskSettings) -> bool {
+    let serves = |thread: &ThreadRates| match &thread.role {
+        Role::Main => disk.iothread.is_none(),
+        Role::Iothread(name) => is_served(disk, name),
+        _ => false,
+    };
     let mut threads = vm.threads.iter();
     threads.any(|thread| thread.run >= BUSY_IOTHREAD && serves(thread))
 }
@@ -324,15 +328,13 @@ mod tests {
             [""; 0],
             "KAVG says it"
         );
-        let of_iothread = |run| {
+        let of_thread = |iothread: Option<&str>, role, run| {
             let mut vm = disk(50.0, 31e6, 0.0, None);
-            let iothread = Some("io1".to_owned());
             vm.settings.disks.push(DiskSettings {
                 name: "vd0".to_owned(),
-                iothread,
+                iothread: iothread.map(str::to_owned),
                 ..DiskSettings::default()
             });
-            let role = Role::Iothread("io1".to_owned());
             vm.threads.push(ThreadRates {
                 tid: 7,
                 role,
@@ -342,10 +344,17 @@ mod tests {
             });
             says("vm-slow-requests", &vm).len()
         };
+        let of_iothread = |run| of_thread(Some("io1"), Role::Iothread("io1".to_owned()), run);
         assert_eq!(
             [of_iothread(0.79), of_iothread(0.8)],
             [1, 0],
             "a busy iothread has a rule of its own"
+        );
+        let of_main_loop = |iothread| of_thread(iothread, Role::Main, 0.9);
+        assert_eq!(
+            [of_main_loop(None), of_main_loop(Some("io1"))],
+            [0, 1],
+            "and so has the main loop, of the disks that it serves"
         );
         assert_eq!(
             says("vm-slow-requests", &disk(2.0, 500e6, 1e6, Some(499e6))).len(),

@@ -23,6 +23,8 @@ const BUSY_9P: f64 = 0.1;
 const MANY_REQUESTS_PER_S: f64 = 500.0;
 /// Managers ask their VMs a few times a second: so often is a flood. Each command wakes the monitor's thread once and more.
 const MANY_WAKE_UPS_PER_S: f64 = 200.0;
+/// Fewer commands are a flood, too, where the monitor's thread is on a CPU so much to read and answer them.
+const BUSY_READER: f64 = 0.1;
 /// The main loop executes the commands with the BQL held, which vCPUs need for their devices.
 const BUSY_WITH_COMMANDS: f64 = 0.2;
 /// QEMU's own `poll-max-ns`.
@@ -144,7 +146,7 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
 
 pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
     id: "vm-monitor-flood",
-    finds: "a main loop that is busy a fifth of the time and more while hundreds of monitor commands a second arrive; needs debug-threads=on",
+    finds: "a main loop that is busy a fifth of the time and more while hundreds of monitor commands a second arrive, or take a tenth of a CPU to read; needs debug-threads=on",
     remedies: &[
         instruction(
             "Find the program that sends them, and let it ask less often or wait for events",
@@ -157,13 +159,15 @@ pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
         let finding = |vm: &VmRates| {
             let main = main_loop(vm).filter(|run| *run >= BUSY_WITH_COMMANDS)?;
             let reads = |thread: &&ThreadRates| thread.role.is_other(MONITOR_THREAD);
-            let wakes = vm.threads.iter().find(reads)?.turns_per_s;
+            let reader = vm.threads.iter().find(reads)?;
+            let wakes = reader.turns_per_s;
             let text = format!(
                 "Monitor commands wake QEMU {} times a second: its main loop is on a CPU {} of the time, with the BQL held.",
                 significant(wakes),
                 percent(main)
             );
-            (wakes >= MANY_WAKE_UPS_PER_S).then(|| Finding::of_vm(vm, text, main))
+            (wakes >= MANY_WAKE_UPS_PER_S || reader.run >= BUSY_READER)
+                .then(|| Finding::of_vm(vm, text, main))
         };
         about_vm(evidence, finding)
     },
@@ -411,10 +415,10 @@ mod tests {
 
     #[test]
     fn many_commands_and_a_busy_main_loop_are_a_flood() {
-        let findings_for = |name: &str, wakes, main| {
+        let findings_with = |name: &str, reader, wakes, main| {
             let threads = vec![
                 thread(Role::Main, main, 0.0),
-                thread(Role::Other(name.to_owned()), 0.1, wakes),
+                thread(Role::Other(name.to_owned()), reader, wakes),
             ];
             says(
                 "vm-monitor-flood",
@@ -424,11 +428,17 @@ mod tests {
                 },
             )
         };
+        let findings_for = |name: &str, wakes, main| findings_with(name, 0.09, wakes, main);
         assert_eq!(
             findings_for(MONITOR_THREAD, 3000.0, 0.6),
             [
                 "Monitor commands wake QEMU 3000 times a second: its main loop is on a CPU 60 % of the time, with the BQL held."
             ]
+        );
+        assert_eq!(
+            findings_with(MONITOR_THREAD, 0.1, 70.0, 0.6).len(),
+            1,
+            "few, and large"
         );
         let none = [
             findings_for(MONITOR_THREAD, 199.0, 0.6),

@@ -113,6 +113,18 @@ impl Arguments {
         })
     }
 
+    /// Returns true where QEMU prints what it has and ends, without a guest: `-version`, `-device help`, `-cpu ?`,
+    /// `-device virtio-blk-pci,help`.
+    pub fn ask_for_help(&self) -> bool {
+        let is_help = |value: &str| value.split(',').any(|part| ["help", "?"].contains(&part));
+        // Values in which a word of somebody's own may stand.
+        const FREE: [&str; 4] = ["append", "name", "smbios", "fw_cfg"];
+        self.options().any(|(option, value)| {
+            ["h", "help", "version"].contains(&option)
+                || (!FREE.contains(&option) && is_help(value))
+        })
+    }
+
     /// The words behind the program, which a dynamic loader may have been given behind options of its own.
     fn behind_program(&self) -> &[String] {
         let Some((first, rest)) = self.0.split_first() else {
@@ -539,6 +551,29 @@ mod tests {
             ("S", ""),
         ];
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_qemu_that_prints_what_it_has_runs_no_guest() {
+        let asks = |line: &str| Arguments::from_line(line).ask_for_help();
+        for line in [
+            "qemu -device help",
+            "qemu -machine none -cpu ?",
+            "qemu -nodefaults -device virtio-blk-pci,help",
+            "qemu --version",
+            "qemu -M help",
+        ] {
+            assert!(asks(line), "{line}");
+        }
+        for line in [
+            "qemu -name help -m 1G",
+            "qemu -append quiet,help -M q35",
+            "qemu -machine none -S",
+            "qemu -drive file=/srv/help.raw,if=virtio",
+            "qemu -hda /srv/help/disk",
+        ] {
+            assert!(!asks(line), "{line}");
+        }
     }
 
     #[test]

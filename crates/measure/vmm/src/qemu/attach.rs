@@ -47,17 +47,20 @@ pub(crate) fn binary_file(pid: i32) -> Option<PathBuf> {
     Some(if is_exe { exe } else { path_of(pid, &program) })
 }
 
-/// Returns true if a process runs QEMU. Not its tools (`qemu-nbd`), not libvirt's daemon (`virtqemud`), not `sudo` or
-/// `timeout`, which have the command line of the QEMU that they start.
+/// Returns true if a process runs QEMU with a guest. Not its tools (`qemu-nbd`), not libvirt's daemon (`virtqemud`), not `sudo`
+/// or `timeout`, which have the command line of the QEMU that they start, not a QEMU that prints what it has.
 pub(crate) fn runs_qemu(pid: i32) -> bool {
     let is_named = |path: &Path| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         name.starts_with(b"qemu-system-") || name.starts_with(b"qemu-kvm")
     };
+    let arguments = Arguments::of(pid);
+    if arguments.ask_for_help() {
+        return false;
+    }
     if binary(pid).as_deref().is_some_and(is_named) {
         return true;
     }
-    let arguments = Arguments::of(pid);
     let mut started = arguments.all().skip(1).map(Path::new);
     let is_given = |option: &&&str| arguments.options().any(|(given, _)| given == **option);
     !started.any(is_named) && OPTIONS.iter().filter(is_given).count() > 1

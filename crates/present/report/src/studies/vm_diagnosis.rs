@@ -177,3 +177,47 @@ fn method(found: &VmDiagnosis) -> Vec<String> {
         .chain(exits.flat_map(exits::method))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_findings::VmRates;
+    use vmtax_model::{Remedy, VmFacts};
+
+    #[test]
+    fn the_next_command_measures_the_first_cause_and_is_no_diagnosis() {
+        let remedy = |place, line: &str| Remedy {
+            place,
+            line: line.to_owned(),
+            ..Remedy::default()
+        };
+        let cause = |line| Advice {
+            remedies: vec![
+                remedy(SettingPlace::Instruction, "iostat -x 1"),
+                remedy(SettingPlace::Vmtax, line),
+            ],
+            ..Advice::default()
+        };
+        let found = VmDiagnosis {
+            vm: VmFacts::unknown(7),
+            started: 0,
+            causes: vec![cause("vmtax layers --vm 7"), cause("vmtax profile --vm 7")],
+            settings: Vec::new(),
+            rates: VmRates::default(),
+            profile: None,
+            layers: None,
+            ended: false,
+            missing: Vec::new(),
+        };
+        assert_eq!(
+            next(&found, "vmtax report out"),
+            ["vmtax layers --vm 7", "vmtax report out --details"]
+        );
+        // Those about a pasted text are not of a diagnosis.
+        let of_text = |id: &str| id.starts_with("reported-") || id.starts_with("configured-");
+        let of_vms = vmtax_rules::rules().filter(|rule| !of_text(rule.id));
+        let mut remedies = of_vms.flat_map(|rule| rule.remedies);
+        let again = remedies.find(|remedy| remedy.line.starts_with("vmtax diagnose"));
+        assert_eq!(again.map(|remedy| remedy.line), None);
+    }
+}

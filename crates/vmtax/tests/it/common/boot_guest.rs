@@ -86,6 +86,28 @@ pub fn polling_firmware() -> Vec<u8> {
     rom
 }
 
+/// The answer of the monitor with this socket to a command.
+pub fn ask(socket: &Path, command: &Value) -> Value {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut answer = |command: &Value| {
+        (&stream)
+            .write_all(format!("{command}\n").as_bytes())
+            .unwrap();
+        lines
+            .find_map(|line| {
+                serde_json::from_str::<Value>(&line.unwrap())
+                    .unwrap()
+                    .get("return")
+                    .cloned()
+            })
+            .unwrap()
+    };
+    answer(&json!({ "execute": "qmp_capabilities" }));
+    answer(command)
+}
+
 /// The VM; it ends with the value.
 pub struct BootGuest {
     child: Child,
@@ -184,24 +206,7 @@ impl BootGuest {
 
     /// QEMU's answer to a command with arguments.
     pub fn command(&self, command: &Value) -> Value {
-        let stream = UnixStream::connect(&self.socket).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        let mut answer = |command: &Value| {
-            (&stream)
-                .write_all(format!("{command}\n").as_bytes())
-                .unwrap();
-            lines
-                .find_map(|line| {
-                    serde_json::from_str::<Value>(&line.unwrap())
-                        .unwrap()
-                        .get("return")
-                        .cloned()
-                })
-                .unwrap()
-        };
-        answer(&json!({ "execute": "qmp_capabilities" }));
-        answer(command)
+        ask(&self.socket, command)
     }
 
     /// Returns the number of reads that QEMU has completed for one of its disks.

@@ -1,11 +1,13 @@
 //! A VM that somebody started by hand: its disks are volumes of the device mapper, its packets go over vhost-net, a vCPU computes.
 
+mod buses;
+
 use super::{GUEST, LIMIT_S, findings};
 use crate::common::{Ends, Place, json, number, until, until_near};
 use crate::common::{traces_of, tracing};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -102,19 +104,7 @@ impl ByHand {
 
 /// Starts a guest of the box whose disks have no IDs, as people write it; returns once it is up.
 fn guest(place: &Place, name: &str, disks: &[&str], load: &str, more: &str) -> Ends {
-    let (console, monitor) = (
-        place.path(&format!("{name}.console")),
-        place.path(&format!("{name}.qmp")),
-    );
-    let mut words: Vec<String> = format!(
-        "-name {name},debug-threads=on -machine q35,accel=kvm -cpu host -m 384 -nodefaults -display none \
-         -kernel {GUEST}/vmlinuz -initrd {GUEST}/initramfs -serial file:{} -qmp unix:{},server=on,wait=off {more}",
-        console.display(),
-        monitor.display()
-    )
-    .split_whitespace()
-    .map(str::to_owned)
-    .collect();
+    let mut words: Vec<String> = more.split_whitespace().map(str::to_owned).collect();
     for (number, disk) in disks.iter().enumerate() {
         words.extend([
             "-drive".to_owned(),
@@ -125,10 +115,33 @@ fn guest(place: &Place, name: &str, disks: &[&str], load: &str, more: &str) -> E
             format!("virtio-blk-pci,drive=d{number}"),
         ]);
     }
-    words.extend([
-        "-append".to_owned(),
-        format!("console=ttyS0 quiet mitigations=off {load}"),
-    ]);
+    let initramfs = PathBuf::from(format!("{GUEST}/initramfs"));
+    booted(place, name, "q35", &initramfs, load, words)
+}
+
+/// Starts a guest with the box's kernel and an initramfs on a machine of this type; returns once it is up.
+fn booted(
+    place: &Place,
+    name: &str,
+    machine: &str,
+    initramfs: &Path,
+    load: &str,
+    more: Vec<String>,
+) -> Ends {
+    let (console, monitor) = (
+        place.path(&format!("{name}.console")),
+        place.path(&format!("{name}.qmp")),
+    );
+    let words = format!(
+        "-name {name},debug-threads=on -machine {machine},accel=kvm -cpu host -m 384 -nodefaults -display none \
+         -kernel {GUEST}/vmlinuz -initrd {} -serial file:{} -qmp unix:{},server=on,wait=off",
+        initramfs.display(),
+        console.display(),
+        monitor.display()
+    );
+    let append = format!("console=ttyS0 quiet mitigations=off {load}");
+    let words = words.split_whitespace().map(str::to_owned);
+    let words = words.chain(more).chain(["-append".to_owned(), append]);
     let qemu = Ends::start_with("qemu-system-x86_64", words);
     until("the guest is up", || {
         fs::read_to_string(&console)
