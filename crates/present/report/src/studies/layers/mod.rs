@@ -11,7 +11,7 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::{Joined, listed, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_findings::{LayerColumn, LayerFindings, Summary, main_column};
+use vmtax_findings::{LayerColumn, LayerFindings, State, Summary, main_column};
 use vmtax_model::{DeviceClass, Layer, Plan, Probes};
 use vmtax_recording::Recording;
 
@@ -121,29 +121,28 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     format!("{fastest}{takes}Of the mean latency with tracing ({traced}{untraced}), {rest}")
 }
 
-/// "15 % is the host's kernel and disk, which native has, too; the rest: QEMU 45 %, notification 20 %.": where the time of a
-/// guest's requests is that native ones do not have.
+/// "15 % is work of the host's kernel and disk, which native has, too; the rest: run-queue wait (host) 45 %, QEMU 20 %.": where
+/// the time of a guest's requests is that native ones do not have.
 fn layers_beside_native(column: &LayerColumn) -> String {
-    let layers = view::layers_of(&[column])
-        .into_iter()
-        .map(|(layer, _)| layer);
-    let (of_host, others): (Vec<Layer>, Vec<Layer>) =
+    let in_service = |layer| view::percent_in(column, layer, State::Running);
+    let layers = view::layers_of(&[column]).into_iter().map(|(layer, _)| layer);
+    let (of_native, others): (Vec<Layer>, Vec<Layer>) =
         layers.partition(|layer| matches!(layer, Layer::HostKernel | Layer::Device));
-    let part = |layer: Layer| view::percent_of(column, layer);
-    let mut others: Vec<(&str, f64)> = others
-        .into_iter()
-        .map(|layer| (layer.label(), part(layer)))
-        .collect();
-    others.sort_by(|a, b| b.1.total_cmp(&a.1));
-    others.retain(|(_, percent)| *percent >= 0.5);
-    others.truncate(NAMED.0);
-    let others = others
+    let works = others.iter().map(|layer| (layer.label(), in_service(*layer)));
+    let states = view::states_of(column).into_iter();
+    let waits = states.filter(|(state, ..)| *state != State::Running);
+    let waits = waits.map(|(state, _, percent)| (state.label(), percent));
+    let mut rest: Vec<(&str, f64)> = works.chain(waits).collect();
+    rest.retain(|(_, percent)| *percent >= 0.5);
+    rest.sort_by(|a, b| b.1.total_cmp(&a.1));
+    rest.truncate(NAMED.0);
+    let rest = rest
         .iter()
-        .map(|(layer, percent)| format!("{layer} {percent:.0}\u{a0}%"))
+        .map(|(name, percent)| format!("{name} {percent:.0}\u{a0}%"))
         .joined(", ");
-    let of_host: f64 = of_host.into_iter().map(part).sum();
+    let of_native: f64 = of_native.into_iter().map(in_service).sum();
     format!(
-        "{of_host:.0}\u{a0}% is the host's kernel and disk, which native has, too; the rest: {others}."
+        "{of_native:.0}\u{a0}% is work of the host's kernel and disk, which native has, too; the rest: {rest}."
     )
 }
 
