@@ -183,7 +183,8 @@ const OTHER_COUNT: f64 = 0.03;
 
 /// Returns fio's own mean of the traced runs beside the sum of the layers; `None` of other workloads.
 pub fn fio(column: &LayerColumn) -> Option<String> {
-    let (counted_by_fio, traced) = (column.fio_requests?, column.matched.operations);
+    let counted_by_fio = column.fio_requests.filter(|_| column.matched.joined > 0)?;
+    let traced = column.matched.operations;
     let (mean, layers) = (
         column.traced.mean_ns,
         column.traced.mean_ns - column.unexplained_ns,
