@@ -1,7 +1,9 @@
 //! Jobs of fio that somebody pasted: run by the host's fio, natively and in a guest, with its own figures; what names another file,
 //! device or program is refused by its name.
 
-use crate::common::{Place, is_root, json, kernel, kvm_guest_options, number, root_methods, skipped};
+use crate::common::{
+    Place, is_root, json, kernel, kvm_guest_options, number, root_methods, skipped,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -255,7 +257,8 @@ fn layers_take_a_job_and_refuse_what_contradicts_it() {
     }
     let place = Place::new();
     let job = case("fio-08");
-    let start = place.vmtax("layers --dry-run --machine tcg --vary aio=threads,native time=2 --fio");
+    let start =
+        place.vmtax("layers --dry-run --machine tcg --vary aio=threads,native time=2 --fio");
     let plan = start.arg(&job).succeeds().stdout;
     assert!(
         job_of(&plan).contains("--iodepth=16") && plan.contains("study = \"layers\""),
@@ -275,7 +278,10 @@ fn layers_take_a_job_and_refuse_what_contradicts_it() {
         ("--device net", "--fio makes block requests"),
         ("count=9", "is not time=SECONDS"),
         ("syscalls", "is not time=SECONDS"),
-        ("--machine micro-tcg", "the micro-guest has no kernel to run fio"),
+        (
+            "--machine micro-tcg",
+            "the micro-guest has no kernel to run fio",
+        ),
         ("--vm web01", "cannot be used with"),
         ("--section nowhere", "nowhere"),
     ] {
@@ -300,7 +306,10 @@ fn part_of_layers(place: &Place, report: &Value, machine: &str) -> f64 {
     let columns = report["findings"]["columns"].as_array().unwrap();
     let column = columns.iter().find(|c| c["machine"] == machine).unwrap();
     let (mut total, mut requests) = (0.0, 0);
-    for trial in fs::read_dir(place.recording().join("trials")).unwrap().flatten() {
+    for trial in fs::read_dir(place.recording().join("trials"))
+        .unwrap()
+        .flatten()
+    {
         let read = |name| -> Value {
             serde_json::from_str(&fs::read_to_string(trial.path().join(name)).unwrap()).unwrap()
         };
@@ -327,7 +336,10 @@ fn part_of_layers(place: &Place, report: &Value, machine: &str) -> f64 {
     let rows = column["rows"].as_array().unwrap();
     let sum: f64 = rows.iter().map(|row| number(&row["time"]["mean_ns"])).sum();
     let own = number(&column["unexplained_ns"]);
-    assert!((sum + own - traced).abs() < 1e-6 * traced, "{sum} + {own} of {traced}");
+    assert!(
+        (sum + own - traced).abs() < 1e-6 * traced,
+        "{sum} + {own} of {traced}"
+    );
     sum / traced
 }
 

@@ -19,8 +19,9 @@ pub(crate) struct CalledOperations {
     /// Requests that one task has in flight at most.
     depth: u64,
     tasks: HashMap<i32, Task>,
-    /// By the offset of a request that was inserted and not issued: who asked for it.
-    inserted: HashMap<u64, i32>,
+    /// By the offset of a request that was inserted and not issued: its operation. A kernel thread may issue it, also after the call
+    /// that asked for it has returned.
+    inserted: HashMap<u64, usize>,
     /// By the offset of a request in flight: its operation.
     in_flight: HashMap<u64, usize>,
     open: HashMap<usize, OpenOperation>,
@@ -69,12 +70,13 @@ enum CallForm {
 #[derive(Debug)]
 struct OpenOperation {
     tid: i32,
+    form: CallForm,
     entered: u64,
     /// When the call that submitted it returned.
     submitted: Option<u64>,
     key: u64,
     bytes: u64,
-    /// Requests of it in flight.
+    /// Requests of it that were inserted or issued, and are not complete.
     requests: u64,
     completed: Option<u64>,
 }
@@ -112,13 +114,20 @@ impl CallForm {
     }
 
     /// Most operations that the call can begin.
-    fn operations(self, kind: RequestKind) -> u64 {
-        match (self, kind) {
-            // What makes writes durable is no operation of fio's latencies.
-            (_, RequestKind::Flush) | (CallForm::Other, _) => 0,
-            (CallForm::Discards, RequestKind::Discard) | (CallForm::Transfers, _) => 1,
-            (CallForm::Discards, _) => 0,
-            (CallForm::Queues { submits, .. }, _) => submits,
+    fn operations(self) -> u64 {
+        match self {
+            CallForm::Transfers | CallForm::Discards => 1,
+            CallForm::Queues { submits, .. } => submits,
+            CallForm::Other => 0,
+        }
+    }
+
+    /// Returns true if a request of this kind is an operation of the call. What makes writes durable is in none of fio's latencies.
+    fn asks_for(self, kind: RequestKind) -> bool {
+        match self {
+            CallForm::Discards => kind == RequestKind::Discard,
+            CallForm::Transfers | CallForm::Queues { .. } => kind != RequestKind::Flush,
+            CallForm::Other => false,
         }
     }
 }
@@ -144,19 +153,19 @@ impl CalledOperations {
         match event.what {
             GuestEvent::Enter { nr, args } => self.enter(tid, at, CallForm::of(nr, &args)),
             GuestEvent::Exit => self.exit(tid, at),
-            GuestEvent::Insert { offset } if !event.interrupt => {
-                self.inserted.insert(offset, tid);
+            GuestEvent::Insert { offset } if !event.interrupt && offset != NOWHERE => {
+                if let Some(number) = self.operation_of(tid, offset) {
+                    self.inserted.insert(offset, number);
+                }
             }
             GuestEvent::Issue {
                 offset,
                 bytes,
                 kind,
             } => {
-                // A kernel thread may issue what another task asked for.
                 let current = (!event.interrupt).then_some(tid);
-                let asked = self.inserted.remove(&offset).or(current);
                 self.issue(
-                    asked,
+                    current,
                     Request {
                         offset,
                         bytes,
@@ -240,43 +249,56 @@ impl CalledOperations {
         }
     }
 
-    fn issue(&mut self, asked: Option<i32>, request: Request) {
+    fn issue(&mut self, current: Option<i32>, request: Request) {
         if self.in_flight.contains_key(&request.offset) && request.offset != NOWHERE {
             // A driver whose ring was full had it back.
             return;
         }
-        let number = asked.and_then(|tid| self.operation_of(tid, &request));
-        match number {
-            Some(number) => {
-                if let Some(operation) = self.open.get_mut(&number) {
-                    operation.requests += 1;
-                }
-                self.in_flight.insert(request.offset, number);
+        let number = match self.inserted.remove(&request.offset) {
+            Some(number) => Some(number),
+            None => current.and_then(|tid| self.operation_of(tid, request.offset)),
+        };
+        let number = number.filter(|number| self.is_asked_for(*number, request.kind));
+        let operation = number.and_then(|number| Some((number, self.open.get_mut(&number)?)));
+        let Some((number, operation)) = operation else {
+            self.has_others |= request.kind != RequestKind::Flush;
+            return;
+        };
+        let end = operation.key.saturating_add(operation.bytes);
+        operation.key = operation.key.min(request.offset);
+        operation.bytes = end.max(request.end()) - operation.key;
+        self.in_flight.insert(request.offset, number);
+    }
+
+    /// Returns true if a request of this kind is of its operation's call; an operation of another is forgotten.
+    fn is_asked_for(&mut self, number: usize, kind: RequestKind) -> bool {
+        let Some(operation) = self.open.get(&number) else {
+            return false;
+        };
+        let is_asked_for = operation.form.asks_for(kind);
+        if !is_asked_for {
+            if let Some(task) = self.tasks.get_mut(&operation.tid) {
+                task.outstanding = task.outstanding.saturating_sub(1);
             }
-            None => self.has_others |= request.kind != RequestKind::Flush,
+            self.open.remove(&number);
         }
+        is_asked_for
     }
 
     /// The operation that a request of a task's call serves: one of its own, or of one that the block layer split.
-    fn operation_of(&mut self, tid: i32, request: &Request) -> Option<usize> {
+    fn operation_of(&mut self, tid: i32, offset: u64) -> Option<usize> {
         let task = self.tasks.get_mut(&tid)?;
         let call = task.call.as_mut()?;
-        let most = call.form.operations(request.kind);
-        if most == 0 {
-            return None;
-        }
+        let most = call.form.operations();
         if call.operations.len() as u64 >= most {
             let mut numbers = call.operations.iter().rev();
             let open = &self.open;
             let continued = |number: &&usize| {
-                let end = |o: &OpenOperation| o.key.saturating_add(o.bytes) == request.offset;
+                let end = |o: &OpenOperation| o.key.saturating_add(o.bytes) == offset;
                 most == 1 || open.get(number).is_some_and(end)
             };
             let number = *numbers.find(continued)?;
-            let operation = self.open.get_mut(&number)?;
-            let end = (operation.key.saturating_add(operation.bytes)).max(request.end());
-            operation.key = operation.key.min(request.offset);
-            operation.bytes = end - operation.key;
+            self.open.get_mut(&number)?.requests += 1;
             return Some(number);
         }
         let number = self.begun;
@@ -287,11 +309,12 @@ impl CalledOperations {
         }
         let operation = OpenOperation {
             tid,
+            form: call.form,
             entered: call.entered,
             submitted: None,
-            key: request.offset,
-            bytes: request.bytes,
-            requests: 0,
+            key: offset,
+            bytes: 0,
+            requests: 1,
             completed: None,
         };
         self.open.insert(number, operation);
@@ -313,11 +336,7 @@ impl CalledOperations {
         let Some(task) = self.tasks.get_mut(&operation.tid) else {
             return;
         };
-        let in_call = task.call.as_ref();
-        let in_call = in_call.filter(|call| call.operations.contains(&number));
-        let is_queued = operation.submitted.is_some()
-            || in_call.is_some_and(|call| matches!(call.form, CallForm::Queues { .. }));
-        if is_queued {
+        if matches!(operation.form, CallForm::Queues { .. }) {
             task.complete.push_back((number, None));
         }
     }

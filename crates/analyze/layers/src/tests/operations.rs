@@ -57,6 +57,11 @@ impl Guest {
         self.event(at, tid, GuestEvent::Exit);
     }
 
+    fn insert(&mut self, at: u64, tid: i32, block: u64) {
+        let offset = block * BLOCK;
+        self.event(at, tid, GuestEvent::Insert { offset });
+    }
+
     fn issue(&mut self, at: u64, tid: i32, block: u64) {
         let (bytes, kind) = (BLOCK, RequestKind::Read);
         let offset = block * BLOCK;
@@ -221,18 +226,31 @@ fn a_split_operation_is_one_and_a_batch_is_several() {
     guest.exit(125, FIO);
     guest.enter(200, FIO, IO_SUBMIT, [2, 0]);
     guest.issue(201, FIO, 20);
-    guest.event(202, FIO, GuestEvent::Insert { offset: 30 * BLOCK });
+    guest.insert(202, FIO, 30);
     guest.issue(203, KWORKER, 30);
     guest.exit(205, FIO);
     guest.enter(206, FIO, IO_GETEVENTS, [2, 2]);
     guest.complete(210, 30);
     guest.complete(211, 20);
     guest.exit(215, FIO);
+    // The I/O scheduler's kernel thread issues it when the call has returned.
+    guest.enter(300, FIO, IO_SUBMIT, [1, 0]);
+    guest.insert(301, FIO, 40);
+    guest.exit(305, FIO);
+    guest.issue(310, KWORKER, 40);
+    guest.enter(311, FIO, IO_GETEVENTS, [1, 1]);
+    guest.complete(320, 40);
+    guest.exit(325, FIO);
     let (operations, _) = guest.0.finish();
     let figures = |o: &Operation| [o.key / BLOCK, o.bytes / BLOCK, o.counted_from, o.end];
     assert_eq!(
         operations.iter().map(figures).collect::<Vec<_>>(),
-        [[10, 2, 105, 125], [20, 1, 205, 215], [30, 1, 205, 215]]
+        [
+            [10, 2, 105, 125],
+            [20, 1, 205, 215],
+            [30, 1, 205, 215],
+            [40, 1, 305, 325]
+        ]
     );
 }
 

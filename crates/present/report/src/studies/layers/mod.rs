@@ -125,10 +125,14 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
 /// the time of a guest's requests is that native ones do not have.
 fn layers_beside_native(column: &LayerColumn) -> String {
     let in_service = |layer| view::percent_in(column, layer, State::Running);
-    let layers = view::layers_of(&[column]).into_iter().map(|(layer, _)| layer);
+    let layers = view::layers_of(&[column])
+        .into_iter()
+        .map(|(layer, _)| layer);
     let (of_native, others): (Vec<Layer>, Vec<Layer>) =
         layers.partition(|layer| matches!(layer, Layer::HostKernel | Layer::Device));
-    let works = others.iter().map(|layer| (layer.label(), in_service(*layer)));
+    let works = others
+        .iter()
+        .map(|layer| (layer.label(), in_service(*layer)));
     let states = view::states_of(column).into_iter();
     let waits = states.filter(|(state, ..)| *state != State::Running);
     let waits = waits.map(|(state, _, percent)| (state.label(), percent));
