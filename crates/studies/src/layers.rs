@@ -2,8 +2,8 @@
 
 use crate::analysis::StudyError;
 use crate::options::{
-    CommonOptions, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments, plan_file,
-    variants, with_help,
+    CommonOptions, FioOptions, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments,
+    plan_file, root_share, variants, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -13,7 +13,7 @@ use vmtax_findings::{
 use vmtax_layers::LayersError;
 use vmtax_model::{
     DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, Layer, Machine, Missing, Plan, Probes, Study,
-    VmStudy, WorkloadSpec,
+    Variant, VmStudy, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -23,6 +23,9 @@ const REQUESTS: u64 = 1000;
 
 /// Round trips of a trial, likewise.
 const ROUND_TRIPS: u64 = 1000;
+
+/// Time for which each job of fio runs in a trial, s: the trace of a fast disk's requests is some 100 MiB.
+const FIO_S: f64 = 1.0;
 
 /// A class of the guest's devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -51,6 +54,8 @@ own layers, run `vmtax agent observe` in the guest at the same time and give its
 With --device net the packets that pass its taps are traced instead: transmitted ones from the virtqueue kick to the host's stack, received ones from there to the interrupt.
 The workload of vmtax's own guest is block I/O to a separate disk: bs=4K, rw=read|write|randread|randwrite (read), \
 iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
+With --fio it is the host's own fio with your job, in the guest and natively, in a sandbox: its completion latency (clat) there and here, and the layers that make the difference. \
+time=SECONDS (1; 0: as the job says) is how long each job runs.
 With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, its backend and \
 the host's stack to an echo server, and back. Options: protocol=udp|tcp (udp), size=64, count=1000.
 --vary and --set take, with --device net: backend=tap|user|passt|vhost-user and the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...); with --device disk: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
@@ -61,6 +66,7 @@ Examples:
   vmtax layers rw=randread iodepth=32 --vary iothread=off,on
   vmtax layers --vary aio=threads,native,io_uring --set cache=none
   vmtax layers --machine micro-kvm
+  vmtax layers --fio job.fio --section reads
   vmtax layers --device net
   vmtax layers --device net protocol=tcp size=1K
   vmtax layers --device net --vary backend=tap,user,passt
@@ -82,6 +88,8 @@ pub struct LayersOptions {
         default_value = "disk"
     )]
     device: Device,
+    #[command(flatten)]
+    fio: FioOptions,
     /// Compare device configurations: KEY=VALUE,VALUE,...; if repeated, every combination
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
@@ -122,7 +130,13 @@ impl StudyOptions for LayersOptions {
             return Ok(CheckedPlan::new(plan)?);
         }
         let mut plan = match plan_file(&self.what)? {
+            Some(_) if self.fio.is_given() => {
+                return OptionsError::usage(
+                    "--fio names the workload, and the plan has its own: give one of them",
+                );
+            }
             Some(plan) => plan,
+            None if self.fio.is_given() => self.plan_of_fio(host)?,
             None => self.plan_of_words(host)?,
         };
         if let Some(machines) = self.common.measurement.with_native() {
@@ -130,6 +144,9 @@ impl StudyOptions for LayersOptions {
         }
         if !self.vary.is_empty() || !self.set.is_empty() {
             plan.variants = variants(&self.vary, &self.set)?;
+        }
+        if self.fio.is_given() {
+            share_root(&mut plan.variants)?;
         }
         self.common.complete(plan)
     }
@@ -169,6 +186,36 @@ impl LayersOptions {
         })
     }
 
+    /// Returns the plan of the host's fio, natively and in a Linux guest.
+    fn plan_of_fio(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        if self.device == Device::Net {
+            return OptionsError::usage("--fio makes block requests: leave --device net out");
+        }
+        let time = match &self.what[..] {
+            [] => Some(FIO_S),
+            [word] => word.strip_prefix("time=").and_then(|s| s.parse().ok()),
+            _ => None,
+        };
+        let Some(time) = time else {
+            return OptionsError::usage(format!(
+                "'{}' is not time=SECONDS, the one option beside --fio: write others into the job, and leave a workload out",
+                self.what.join(" ").escape_default()
+            ));
+        };
+        let jobs = self.fio.work(time)?.into_iter();
+        let machines = vec![Machine::NATIVE, host.default_guest()];
+        Ok(Plan {
+            study: Study::Layers,
+            probes: vec![Probes::None, Probes::Layers, Probes::None],
+            ..Plan::new(
+                "layers-fio",
+                FEWEST_ROUNDS,
+                machines,
+                jobs.map(|jobs| jobs.workload).collect(),
+            )
+        })
+    }
+
     /// Returns true if the micro-guest can do the work: it has one request under way at a time; its network is a tap alone, and it
     /// knows no TCP.
     fn suits_micro_guest(&self, work: &WorkloadSpec) -> Result<bool, OptionsError> {
@@ -180,6 +227,14 @@ impl LayersOptions {
             self.vary.is_empty() && self.set.is_empty() && rustix::process::geteuid().is_root();
         Ok(is_usual && !round_trips.is_tcp && round_trips.connections == 1)
     }
+}
+
+/// Gives guests the host's root, where its fio is, unless a variant names a share itself.
+fn share_root(variants: &mut [Variant]) -> Result<(), OptionsError> {
+    let root = root_share(None)?.set;
+    let without = variants.iter_mut().filter(|v| v.get("share").is_none());
+    without.for_each(|variant| variant.set.extend(root.clone()));
+    Ok(())
 }
 
 /// Requests by layer, of the recording's observed trials.

@@ -259,6 +259,10 @@ pub struct LayerColumn {
     /// Of round trips over the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketCounts>,
+    /// Requests that fio counted itself in the traced runs, of which `traced` is: its completion latency; `None` of other
+    /// workloads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fio_requests: Option<u64>,
     /// Figures that could not be observed, with the reason.
     pub missing: Vec<Missing>,
 }

@@ -82,6 +82,7 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
         waterfalls: Vec::new(),
         heat: HeatMap::default(),
         packets: None,
+        fio_requests: None,
         missing: Vec::new(),
     }
 }

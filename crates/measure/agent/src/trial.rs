@@ -130,25 +130,32 @@ fn trial(
 ) -> Result<Reply, Failure> {
     let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // QEMU's system calls are traced on the host only.
-    let set = probes
-        .follows_requests()
-        .then(|| ProbeSet::guest(probes.checkpoints()));
+    let checkpoints = probes.checkpoints();
+    // A program of the host's stamps nothing: its system calls show its requests.
+    let is_stamped = !workload.name.needs_host_program();
+    let set = probes.follows_requests().then(|| match is_stamped {
+        true => ProbeSet::guest(checkpoints),
+        false => ProbeSet::guest_of_program(checkpoints),
+    });
     let mut trace = GuestTracer::begin(places, NET_MAC, probes, set).map_err(Failure::Trial)?;
     let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
         .map_err(|e| Failure::Trial(say("making room for stamps")(e.into())))?;
     let mut series = File::from(series);
     let path = format!("/proc/{}/fd/{}", std::process::id(), series.as_raw_fd());
+    let path = is_stamped.then_some(path);
     trace.on().map_err(Failure::Trial)?;
-    let result = run_in_fresh_process(workload, places, Some(&path), None);
+    let result = run_in_fresh_process(workload, places, path.as_deref(), None);
     trace.off().map_err(Failure::Trial)?;
     let result = result.map_err(Failure::Trial)?;
     ship(send, |ship| {
-        let mut stamps = Vec::new();
-        let read = series
-            .rewind()
-            .and_then(|()| series.read_to_end(&mut stamps));
-        read.and_then(|_| ship(files::SERIES, &stamps))
-            .map_err(say("sending the workload's stamps"))?;
+        if path.is_some() {
+            let mut stamps = Vec::new();
+            let read = series
+                .rewind()
+                .and_then(|()| series.read_to_end(&mut stamps));
+            read.and_then(|_| ship(files::SERIES, &stamps))
+                .map_err(say("sending the workload's stamps"))?;
+        }
         trace.save(ship)
     })?;
     Ok(Reply::Done {

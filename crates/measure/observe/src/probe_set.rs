@@ -69,6 +69,12 @@ impl ProbeSet {
         ProbeSet::guest_without(checkpoints, &[Checkpoint::Begin])
     }
 
+    /// Returns [`ProbeSet::guest`] for a program that does not stamp its requests: with their insertion, which shows whose a request is
+    /// that a kernel thread issues.
+    pub fn guest_of_program(checkpoints: &'static [CheckpointInfo]) -> ProbeSet {
+        ProbeSet::guest_without(checkpoints, &[])
+    }
+
     /// Returns [`ProbeSet::guest`] without system calls: a command makes many, of which none is a request's. A
     /// command's requests begin in the block layer, where some wait before they are issued, and its packets begin and
     /// end in the network stack.

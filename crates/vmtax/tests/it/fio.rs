@@ -1,12 +1,15 @@
 //! Jobs of fio that somebody pasted: run by the host's fio, natively and in a guest, with its own figures; what names another file,
 //! device or program is refused by its name.
 
-use crate::common::{Place, root_methods, skipped};
+use crate::common::{
+    Place, is_root, json, kernel, kvm_guest_options, number, root_methods, skipped,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use vmtax_model::testing::KvmGuest;
 
 /// True if this machine has fio.
 fn has_fio() -> bool {
@@ -365,4 +368,139 @@ fn by_hand_examples_of_fio_are_run_as_fio_reads_them_or_refused() {
     }
     let [refused, failed, ran] = counts;
     println!("refused {refused}, failed by fio {failed}, ran {ran}");
+}
+
+#[test]
+fn layers_take_a_job_and_refuse_what_contradicts_it() {
+    if !has_fio() {
+        return;
+    }
+    let place = Place::new();
+    let job = case("fio-08");
+    let start =
+        place.vmtax("layers --dry-run --machine tcg --vary aio=threads,native time=2 --fio");
+    let plan = start.arg(&job).succeeds().stdout;
+    assert!(
+        job_of(&plan).contains("--iodepth=16") && plan.contains("study = \"layers\""),
+        "{plan}"
+    );
+    // The plan is the whole run: its guests share the host's root in each variant.
+    let parsed: toml::Table = toml::from_str(&plan).unwrap();
+    let variants = parsed["variant"].as_array().unwrap();
+    assert_eq!(variants.len(), 2);
+    for variant in variants {
+        assert!(variant["set"].get("share").is_some(), "{variant}");
+    }
+    let file = place.put("plan.toml", &plan);
+    let again = place.vmtax("run --dry-run").arg(&file).succeeds().stdout;
+    assert_eq!(again, plan);
+    for (words, refusal) in [
+        ("--device net", "--fio makes block requests"),
+        ("count=9", "is not time=SECONDS"),
+        ("syscalls", "is not time=SECONDS"),
+        (
+            "--machine micro-tcg",
+            "the micro-guest has no kernel to run fio",
+        ),
+        ("--vm web01", "cannot be used with"),
+        ("--section nowhere", "nowhere"),
+    ] {
+        let start = place.vmtax("layers").words(words).arg("--fio").arg(&job);
+        start.fails(&[refusal]);
+    }
+    let both = place.vmtax("layers").arg(&file).arg("--fio").arg(&job);
+    both.fails(&["the plan has its own"]);
+    let with_disk = plan.replace(
+        "[[workload]]",
+        "[[workload]]\nname = \"disk\"\n[[workload]]",
+    );
+    let file = place.put("two.toml", with_disk);
+    place
+        .vmtax("run --dry-run")
+        .arg(file)
+        .fails(&["fio's requests are followed alone"]);
+}
+
+/// The rows, and fio's own part, are fio's mean completion latency of the traced runs; gives the part of the layers.
+fn part_of_layers(place: &Place, report: &Value, machine: &str) -> f64 {
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    let column = columns.iter().find(|c| c["machine"] == machine).unwrap();
+    let (mut total, mut requests) = (0.0, 0);
+    for trial in fs::read_dir(place.recording().join("trials"))
+        .unwrap()
+        .flatten()
+    {
+        let read = |name| -> Value {
+            serde_json::from_str(&fs::read_to_string(trial.path().join(name)).unwrap()).unwrap()
+        };
+        let record = read("trial.json");
+        if record["machine"] == machine && record["probes"] == "layers" {
+            let clat = &read("fio.json")["jobs"][0]["read"]["clat_ns"];
+            let count = clat["N"].as_u64().unwrap();
+            total += number(&clat["mean"]) * count as f64;
+            requests += count;
+        }
+    }
+    let mean = total / requests as f64;
+    let traced = number(&column["traced"]["mean_ns"]);
+    assert!((traced - mean).abs() < 1e-6 * mean, "{traced} of {mean}");
+    assert_eq!(column["fio_requests"].as_u64(), Some(requests));
+    // Each request of fio's, and none of another's.
+    let operations = column["matched"]["operations"].as_u64().unwrap();
+    assert_eq!(operations, requests, "{}", column["matched"]);
+    assert!(
+        number(&column["matched"]["joined"]) >= 0.97 * requests as f64,
+        "{}",
+        column["matched"]
+    );
+    let rows = column["rows"].as_array().unwrap();
+    let sum: f64 = rows.iter().map(|row| number(&row["time"]["mean_ns"])).sum();
+    let own = number(&column["unexplained_ns"]);
+    assert!(
+        (sum + own - traced).abs() < 1e-6 * traced,
+        "{sum} + {own} of {traced}"
+    );
+    sum / traced
+}
+
+const JOBS: [&str; 2] = [
+    "fio --name=a --rw=randread --bs=4k --direct=1",
+    "fio --name=a --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=4",
+];
+
+#[test]
+#[ignore = "needs root"]
+fn the_layers_of_fios_requests_are_its_mean_completion_latency_under_tcg() {
+    if !has_fio() {
+        return;
+    }
+    kernel();
+    let place = Place::new();
+    let start = place.vmtax("layers --machine tcg --rounds 1 time=0.5 --json --dir");
+    let start = start.arg(place.runs()).arg("--fio").arg(JOBS[0]);
+    let report = json(&start.start(240).outcome().exits(0).stdout);
+    assert!(number(&report["findings"]["host"]["p50_ns"]) > 0.0);
+    let part = part_of_layers(&place, &report, "tcg");
+    assert!((0.97..=1.03).contains(&part), "{part}");
+    let text = place.vmtax("report").arg(place.recording()).succeeds();
+    text.shows("fio's completion latency (clat) is")
+        .shows("which native has, too")
+        .shows("fio and system call");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_layers_of_fios_requests_are_its_mean_completion_latency_on_kvm() {
+    let Some(guest) = KvmGuest::given().filter(|_| has_fio() && is_root()) else {
+        return;
+    };
+    for job in JOBS {
+        let place = Place::new();
+        let start = place.vmtax("layers --machine kvm --rounds 1 time=0.5 --json --dir");
+        let start = start.arg(place.runs()).arg("--kernel").arg(&guest.kernel);
+        let start = start.words(&kvm_guest_options()).arg("--fio").arg(job);
+        let report = json(&start.start(120).outcome().exits(0).stdout);
+        let part = part_of_layers(&place, &report, "kvm");
+        assert!((0.97..=1.03).contains(&part), "{part} of {job}");
+    }
 }

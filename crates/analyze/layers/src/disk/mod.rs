@@ -4,6 +4,7 @@
 
 pub(crate) mod decode;
 pub(crate) mod follow;
+pub(crate) mod operations;
 pub(crate) mod qemu_log;
 
 use crate::events::{Event, HostEvent, Mark, moment_at};

@@ -137,7 +137,11 @@ impl Readers {
                 GuestEvent::Passes(self.checkpoint(event)?)
             }
             Some(KernelEvent::Sched(sched)) => GuestEvent::Sched(sched),
-            Some(KernelEvent::SysEnter { .. }) => GuestEvent::Enter,
+            Some(KernelEvent::SysEnter { nr, args }) => GuestEvent::Enter {
+                // Where a debugger took the call away: none that anybody knows.
+                nr: u32::try_from(nr).unwrap_or(u32::MAX),
+                args,
+            },
             Some(KernelEvent::SysExit { .. }) => GuestEvent::Exit,
             Some(KernelEvent::Irq { irq }) if is_of_device(irq) => {
                 GuestEvent::Passes(self.checkpoint(event)?)

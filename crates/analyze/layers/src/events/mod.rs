@@ -55,7 +55,10 @@ pub(crate) fn moment_at(at: u64) -> Moment {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum GuestEvent {
     Sched(Sched),
-    Enter,
+    Enter {
+        nr: u32,
+        args: [u64; 4],
+    },
     Exit,
     /// The block layer takes a request in that has to wait: where it is.
     Insert {

@@ -13,7 +13,9 @@ use vmtax_findings::{
     CalibratedCost, ClockFinding, Corrected, LayerColumn, Matched, PacketCounts, Row, Span, State,
     Step, Summary, TailRow, ThreadCalls, Waterfall,
 };
-use vmtax_model::{Checkpoint, EventCost, EventKind, Latency, Machine, Missing, Role, Side};
+use vmtax_model::{
+    Checkpoint, EventCost, EventKind, Latency, Machine, Metric, Missing, Role, Side, TrialRecord,
+};
 use vmtax_trace::{CallPhase, Moments, call_rows};
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.
@@ -53,6 +55,46 @@ pub(crate) struct ColumnSums {
     pub clock: Option<ClockFinding>,
     pub missing: Vec<Missing>,
     pub corrected: CorrectedSums,
+    /// What fio measured itself; empty of other workloads.
+    pub fio: FioSums,
+}
+
+/// What fio measured itself in its traced runs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FioSums {
+    /// Completion latencies, by fio's bins.
+    latency: Latency,
+    /// The means of its runs.
+    means: Vec<FioMean>,
+}
+
+/// The mean completion latency of a run of fio.
+#[derive(Debug, Clone, Copy)]
+struct FioMean {
+    ns: f64,
+    requests: u64,
+}
+
+impl FioSums {
+    fn requests(&self) -> u64 {
+        self.means.iter().map(|mean| mean.requests).sum()
+    }
+
+    /// All completion latencies with their mean, which is fio's own; `None` without any.
+    fn summary(&self) -> Option<Summary> {
+        let mean_ns = match self.means[..] {
+            // The figure itself, not what its product and quotient make of it.
+            [one] => one.ns,
+            ref all => {
+                let total: f64 = all.iter().map(|mean| mean.ns * mean.requests as f64).sum();
+                total / self.requests() as f64
+            }
+        };
+        let summary = Summary::summarize(&self.latency)?;
+        mean_ns
+            .is_finite()
+            .then_some(Summary { mean_ns, ..summary })
+    }
 }
 
 impl ColumnSums {
@@ -70,6 +112,16 @@ impl ColumnSums {
         }
         self.clock(&trial.clock);
         self.missing(&trial.missing);
+    }
+
+    /// Adds what fio measured itself in a traced run: `latency` of its requests.
+    pub fn add_fio(&mut self, record: &TrialRecord, latency: &Latency) {
+        let mean = record.result().and_then(|r| r.value(Metric::FioMean));
+        if let Some(ns) = mean {
+            let requests = latency.count();
+            self.fio.means.push(FioMean { ns, requests });
+            self.fio.latency.add(latency);
+        }
     }
 
     fn missing(&mut self, all: &[Missing]) {
@@ -291,14 +343,24 @@ impl CorrectedSums {
     }
 
     /// The whole request. `None` where nothing is corrected.
-    pub fn whole(&self, unexplained_ns: f64, control: &BTreeMap<u32, f64>) -> Option<Corrected> {
+    /// `beyond_ns`: mean time that the workload measured beyond that of the joined requests.
+    pub fn whole(
+        &self,
+        unexplained_ns: f64,
+        beyond_ns: f64,
+        control: &BTreeMap<u32, f64>,
+    ) -> Option<Corrected> {
         if self.incomplete || self.total.count() == 0 {
             return None;
         }
         let medians = self.medians.rounds();
         let outside = self.each(self.outside);
+        let total = self.total.summary();
         Some(Corrected {
-            total: self.total.summary(),
+            total: Summary {
+                mean_ns: total.mean_ns + beyond_ns,
+                ..total
+            },
             unexplained_ns: unexplained_ns - outside.1,
             median: estimate(medians.values().copied().collect()),
             ratio: paired(control, &medians).map(|comparison| comparison.ratio),
@@ -385,9 +447,11 @@ fn spans(trial: &JoinedTrial, request: &JoinedRequest) -> Vec<Span> {
 }
 
 pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> LayerColumn {
-    let traced = sums.total.summary();
+    let joined = sums.total.summary();
+    let of_fio = sums.fio.summary();
+    let traced = of_fio.filter(|_| joined.n > 0).unwrap_or(joined);
     let clock = sums.clock.clone().unwrap_or_default();
-    let rows = table_rows(sums, clock.bound_ns);
+    let rows = table_rows(sums, clock.bound_ns, traced.mean_ns);
     let (control, observed) = (sums.control_medians.rounds(), sums.traced_medians.rounds());
     let unexplained_ns = traced.mean_ns - rows.iter().map(|r| r.time.mean_ns).sum::<f64>();
     LayerColumn {
@@ -403,7 +467,10 @@ pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> Laye
             .then(|| estimate(control.values().copied().collect())),
         observer: paired(&control, &observed).map(|p| p.ratio),
         rows,
-        corrected: sums.corrected.whole(unexplained_ns, &control),
+        corrected: sums
+            .corrected
+            .whole(unexplained_ns, traced.mean_ns - joined.mean_ns, &control),
+        fio_requests: of_fio.map(|_| sums.fio.requests()),
         unexplained_ns,
         nested: sums.nested.table(),
         lifecycle: lifecycle(sums),
@@ -416,9 +483,9 @@ pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> Laye
     }
 }
 
-fn table_rows(sums: &ColumnSums, bound_ns: f64) -> Vec<Row> {
+/// The rows, as parts of a mean of `whole` ns.
+fn table_rows(sums: &ColumnSums, bound_ns: f64, whole: f64) -> Vec<Row> {
     let requests = sums.total.count();
-    let whole = sums.total.summary().mean_ns;
     let rows = sums.rows.iter().map(|(key, times)| {
         let time = times.summary_of(requests);
         let recorded = sums.corrected.row(*key);

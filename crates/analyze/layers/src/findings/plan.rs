@@ -10,6 +10,7 @@ use vmtax_analysis::{add_warning, paired};
 use vmtax_findings::{Difference, LayerColumn, LayerFindings, REPORT_SCHEMA, Summary};
 use vmtax_model::{
     FEWEST_ROUNDS, HostFacts, Latency, Machine, Plan, Probes, TrialRecord, TrialResult, Warning,
+    WorkloadName,
 };
 use vmtax_rules::Evidence;
 
@@ -79,6 +80,7 @@ fn add(
         Probes::Layers | Probes::Network => {
             sums.add(record.round, &join(folder, record)?);
             sums.traced_medians.add(record.round, latency);
+            sums.add_fio(record, latency);
             return Ok(true);
         }
         Probes::Calls => sums.add_calls(&calls(folder)?),
@@ -236,20 +238,28 @@ fn differences(
 }
 
 fn method(plan: &Plan, rounds: u32) -> String {
-    let by = if plan.probes.contains(&Probes::Network) {
+    let is_fio = plan.workloads.iter().any(|w| w.name == WorkloadName::Fio);
+    let by = if is_fio {
+        "fio runs on the measured disk, whatever its filename says. Its requests are those of its system calls in the guest (pread, io_submit, \
+         io_uring_enter), each from where fio's completion latency (clat) begins; they are matched across layers by offset and address"
+    } else if plan.probes.contains(&Probes::Network) {
         "Round trips are matched within a kernel by their packets' addresses, across the border by the key in their payload, else by length and order"
     } else {
         "Requests are matched across layers by offset and address"
     };
-    let how = "segments do not overlap. Unexplained: the \
-               time from when the workload submits a request to its first traced event, and from its last traced event until the workload sees it complete. Means and quantiles are over all matched requests. \
+    let unexplained = if is_fio {
+        "fio and system call: fio's own mean completion latency without the layers, which is the time between its system calls and its clock"
+    } else {
+        "Unexplained: the time from when the workload submits a request to its first traced event, and from its last traced event until the workload sees it complete"
+    };
+    let how = "Means and quantiles are over all matched requests. \
                Tracing overhead and differences between variants are medians of paired ratios: in each round the ratio of two medians, \
                then the median of these ratios; it is not the ratio of the medians in a table";
     if rounds < FEWEST_ROUNDS {
-        format!("{by}; {how}.")
+        format!("{by}; segments do not overlap. {unexplained}. {how}.")
     } else {
         format!(
-            "{by}; {how}. The ends of each 95 % CI are two of the rounds' sorted values (sign test)."
+            "{by}; segments do not overlap. {unexplained}. {how}. The ends of each 95 % CI are two of the rounds' sorted values (sign test)."
         )
     }
 }

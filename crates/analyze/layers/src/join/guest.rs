@@ -71,7 +71,7 @@ impl GuestWindow {
         match what {
             GuestEvent::Other => {}
             GuestEvent::Sched(sched) => self.take_sched(now, sched),
-            GuestEvent::Enter => {
+            GuestEvent::Enter { .. } => {
                 let exit = None;
                 self.calls.push(at, Call { cpu, tid, exit });
             }

@@ -4,7 +4,7 @@
 use super::guest::GuestWindow;
 use super::host::HostWindow;
 use super::segments::{Sides, ThreadTable};
-use super::{Joined, MatchParams, Reason, Rejected, RequestPath, View};
+use super::{Joined, MatchParams, Operation, Reason, Rejected, RequestPath, View};
 use crate::JoinedRequest;
 use crate::disk::follow::Follow;
 use crate::disk::{Ended, GuestRequest, InDevice};
@@ -49,9 +49,7 @@ pub(crate) struct Join {
     /// So long after a request was complete all of its events are known, ticks.
     follow_after: u64,
     /// In the order in which they began, host ticks.
-    operations: Vec<Stamped>,
-    /// Length of each operation on the disk, in bytes.
-    bytes: u64,
+    operations: Vec<Operation>,
     params: MatchParams,
     host: HostWindow,
     guest: GuestWindow,
@@ -82,6 +80,22 @@ impl Join {
         view: View,
         bound: u64,
     ) -> Self {
+        let of_bytes = |stamp: &Stamped| Operation::of_stamp(stamp, bytes);
+        Join::of_operations(
+            facts,
+            operations.iter().map(of_bytes).collect(),
+            view,
+            bound,
+        )
+    }
+
+    /// For operations in the order in which they began, in host ticks.
+    pub fn of_operations(
+        facts: &TraceFacts,
+        operations: Vec<Operation>,
+        view: View,
+        bound: u64,
+    ) -> Self {
         // Far longer than any clock is wrong that is right at all, and short beside a request in flight.
         let slack = ((facts.tsc_mhz * 1000.0) as u64).max(bound.saturating_mul(4));
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
@@ -95,7 +109,6 @@ impl Join {
             on_tap: None,
             in_queues: None,
             follow_after: slack,
-            bytes,
             params: MatchParams {
                 view,
                 bound,
@@ -120,6 +133,12 @@ impl Join {
             },
             operations,
         }
+    }
+
+    /// For operations in a guest that makes other requests, too.
+    pub fn among_others(mut self) -> Self {
+        self.params.alone = false;
+        self
     }
 
     /// For requests that nobody stamped: each is an operation, from its issue in the guest to its completion there.
@@ -161,11 +180,12 @@ impl Join {
             .iter()
             .map(|operation| thread_of_round_trip(operation.key))
             .collect();
+        let packets = PacketTally::new(&operations);
         let mut join = Join {
             frames: Some(frames),
             ..Join::new(facts, operations, 0, view, bound)
         };
-        join.packets = Some(PacketTally::new(&join.operations));
+        join.packets = Some(packets);
         join.guest.clients = clients;
         join
     }
@@ -418,31 +438,38 @@ impl Join {
     }
 
     /// Ends an operation that the workload stamped.
-    fn end(&mut self, operation: Stamped) {
+    fn end(&mut self, operation: Operation) {
         if self.frames.is_none() && self.params.view != View::Kernel {
             // Without a block layer to tell of requests, the operation itself is one.
-            self.follow(GuestRequest::of_operation(&operation, self.bytes));
+            self.follow(GuestRequest::of_operation(
+                &operation.stamp(),
+                operation.bytes,
+            ));
         }
         let request = self.request(operation);
-        self.put(request, operation, RequestKind::Other);
+        self.put(request, operation.counted(), RequestKind::Other);
     }
 
-    fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
+    fn request(&mut self, operation: Operation) -> Result<JoinedRequest, Reason> {
         if let Some(frames) = self.frames {
-            return self.round_trip(operation, frames);
+            return self.round_trip(operation.stamp(), frames);
         }
-        let Stamped { begin, end, .. } = operation;
+        let (stamp, bytes) = (operation.stamp(), operation.bytes);
+        let Stamped { begin, end, .. } = stamp;
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
         let of_operation = self
             .paths
             .within(begin, end)
-            .filter(|(_, (part, _))| part.serves(&operation, self.bytes));
+            .filter(|(_, (part, _))| part.serves(&stamp, bytes));
         let (_, (part, path)) = of_operation.last().ok_or(Reason::NoRequest)?;
         let (part, mut path) = (*part, (*path)?);
         if self.params.view == View::Kernel {
             self.call(&part, begin, end, &mut path);
         }
-        self.whole(path, &part, operation)
+        if operation.counted_from > begin {
+            path.not_before(operation.counted_from);
+        }
+        self.whole(path, &part, operation.counted())
     }
 
     /// Follows a round trip over the network.

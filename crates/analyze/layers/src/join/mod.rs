@@ -10,7 +10,7 @@ pub(crate) mod window;
 use crate::JoinedRequest;
 use crate::disk::GuestRequest;
 use vmtax_findings::{PacketCounts, RequestKind};
-use vmtax_model::{Checkpoint, QemuThread};
+use vmtax_model::{Checkpoint, QemuThread, Stamped};
 use vmtax_trace::Moment;
 
 /// Extent to which the guest shows its requests.
@@ -24,6 +24,51 @@ pub(crate) enum View {
     Blind,
     /// Any guest: its requests are those that QEMU pops and pushes.
     Host,
+}
+
+/// An operation of the workload, in host ticks: as it stamped it, or as its system calls show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Operation {
+    /// From here on its requests are issued.
+    pub begin: u64,
+    /// From here on its time counts: no earlier than its begin.
+    pub counted_from: u64,
+    /// Time at which the workload has it back.
+    pub end: u64,
+    /// Byte offset on the disk, or key of a round trip.
+    pub key: u64,
+    /// Length on the disk, bytes.
+    pub bytes: u64,
+}
+
+impl Operation {
+    /// Returns the operation of a stamp, about `bytes` of the disk.
+    pub fn of_stamp(stamp: &Stamped, bytes: u64) -> Operation {
+        Operation {
+            begin: stamp.begin,
+            counted_from: stamp.begin,
+            end: stamp.end,
+            key: stamp.key,
+            bytes,
+        }
+    }
+
+    /// Returns the stamp with all of its time.
+    pub fn stamp(&self) -> Stamped {
+        Stamped {
+            begin: self.begin,
+            end: self.end,
+            key: self.key,
+        }
+    }
+
+    /// Returns the stamp with the time that counts.
+    pub fn counted(&self) -> Stamped {
+        Stamped {
+            begin: self.counted_from,
+            ..self.stamp()
+        }
+    }
 }
 
 /// Parameters of the match: the clocks' error, and conclusions from order alone.
@@ -98,6 +143,13 @@ impl RequestPath {
             PassedBy::Thread(tid) => Some((at, tid)),
             PassedBy::Guest(_) | PassedBy::Host | PassedBy::Queue => None,
         })
+    }
+
+    /// Moves what was passed before `begin` there: the time before that does not count.
+    pub fn not_before(&mut self, begin: u64) {
+        for (at, _) in self.marks.iter_mut().flatten() {
+            *at = begin.max(*at);
+        }
     }
 
     /// The checkpoints passed, in the order of the path.

@@ -1,6 +1,6 @@
 //! Many requests at once: shared notifications, merged submits, completions out of order, shared interrupts.
 
-use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, READER, Truth, VCPU, World, element, on_device};
+use super::{BLOCK, CALL, IO_SUBMIT, MAIN, PPOLL, READER, Truth, VCPU, World, element, on_device};
 use crate::events::{GuestEvent, HostEvent, Mark};
 use std::ops::Range;
 use vmtax_findings::{RequestKind, State};
@@ -117,7 +117,7 @@ impl World {
         let (batch, begin, count) = (round.batch, round.begin, round.count());
         (0..count).for_each(|i| round.put(i, Checkpoint::Begin, begin + i as u64));
         let call = begin + count as u64 + 5;
-        self.in_guest(call, READER, GuestEvent::Enter);
+        self.in_guest(call, READER, CALL);
         let mut at = call;
         for (i, (after, notifies)) in batch.issues.iter().enumerate() {
             at += after + 1;
@@ -147,7 +147,7 @@ impl World {
             }
         }
         self.in_guest(at + 5, READER, GuestEvent::Exit);
-        self.in_guest(at + 7, READER, GuestEvent::Enter);
+        self.in_guest(at + 7, READER, CALL);
     }
 
     /// The event loop takes what is there until nothing is.
@@ -238,7 +238,7 @@ impl World {
             self.complete_half(round, &requests, polled);
             self.end_half(round, &requests);
             if reaped < completes.len() {
-                self.in_guest(round.at, READER, GuestEvent::Enter);
+                self.in_guest(round.at, READER, CALL);
             }
             self.enter(round.at, MAIN, PPOLL, [0; 4]);
         }

@@ -23,6 +23,11 @@ pub const BLOCK: u64 = 4096;
 pub const PPOLL: u32 = 271;
 pub const IO_SUBMIT: u32 = 209;
 const FUTEX: u32 = 202;
+/// The reader's system call.
+pub const CALL: GuestEvent = GuestEvent::Enter {
+    nr: 17,
+    args: [0; 4],
+};
 /// Where the disk's file begins on the host's device.
 const ON_DEVICE: u64 = 1 << 30;
 
@@ -157,7 +162,7 @@ pub fn on_host(what: &HostEvent) -> EventKind {
 pub fn in_guest(what: &GuestEvent) -> EventKind {
     match what {
         GuestEvent::Sched(_) => EventKind::Schedule,
-        GuestEvent::Enter | GuestEvent::Exit => EventKind::Call,
+        GuestEvent::Enter { .. } | GuestEvent::Exit => EventKind::Call,
         GuestEvent::Passes(Checkpoint::GuestNotify) => EventKind::Kprobe,
         _ => EventKind::Tracepoint,
     }
@@ -356,7 +361,10 @@ impl Drawn {
         match self.kind {
             17 if self.interrupt => GuestEvent::Sched(self.waking(0)),
             17 => GuestEvent::Sched(self.switch(0)),
-            18 => GuestEvent::Enter,
+            18 => GuestEvent::Enter {
+                nr: [17, IO_SUBMIT, 208, 426][self.place as usize % 4],
+                args: [3, self.place % 3, self.place % 2, 0],
+            },
             19 => GuestEvent::Exit,
             20 => GuestEvent::Issue {
                 offset,
@@ -498,7 +506,7 @@ impl World {
     fn guest_issues(&mut self, way: &mut Way<'_>) {
         let (times, offset) = (way.times, way.truth.offset);
         way.pass_to(Checkpoint::GuestCall);
-        self.in_guest(way.at, READER, GuestEvent::Enter);
+        self.in_guest(way.at, READER, CALL);
 
         // In the guest's kernel: half of it the reader, half of it a kernel thread, if there is one.
         way.run_half(Checkpoint::GuestIssue);

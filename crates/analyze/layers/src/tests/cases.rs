@@ -7,7 +7,9 @@ use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::findings::column_sums::ColumnSums;
 use crate::join::{Joined, Reason, View};
 use crate::synthetic::deep::Batch;
-use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
+use crate::synthetic::{
+    BLOCK, CALL, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device,
+};
 use crate::trial::TrialData;
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
@@ -367,7 +369,7 @@ fn a_worker_thread_reads_from_no_block_device() {
         queue: Some(QUEUE),
         ..Mark::default()
     };
-    world.in_guest(at + 1, READER, GuestEvent::Enter);
+    world.in_guest(at + 1, READER, CALL);
     world.in_guest(
         at + 10,
         READER,
@@ -555,7 +557,7 @@ fn the_workloads_call_is_told_from_others() {
         }; 8],
     );
     for operation in &world.operations.clone()[3..5] {
-        world.in_guest(operation.begin + 1, 99, GuestEvent::Enter);
+        world.in_guest(operation.begin + 1, 99, CALL);
         world.in_guest(operation.end - 1, 99, GuestEvent::Exit);
     }
     let joined = world.join(View::Kernel, 0, |t| t);
@@ -577,7 +579,7 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
     let mut world = World::new(START - 100);
     world.batch(START, 0, &batch);
     let back = world.truth[1].checkpoints[&Checkpoint::GuestReturn];
-    world.in_guest(back + 10, READER, GuestEvent::Enter);
+    world.in_guest(back + 10, READER, CALL);
     world.in_guest(back + 40, READER, GuestEvent::Exit);
     world.operations[1].end = back + 45;
     let joined = world.join(View::Kernel, 0, |t| t);

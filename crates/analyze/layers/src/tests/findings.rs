@@ -338,7 +338,7 @@ fn the_sum_of_the_corrected_rows_is_the_corrected_total() {
     sums.add(0, &trial(&traced(&EVENTS), &[]));
     let whole = sums
         .corrected
-        .whole(800.0 + CALL as f64, &BTreeMap::new())
+        .whole(800.0 + CALL as f64, 0.0, &BTreeMap::new())
         .unwrap();
     let requests = sums.total.count();
     let rows = sums.rows.iter().map(|(key, times)| {
@@ -357,7 +357,7 @@ fn the_sum_of_the_corrected_rows_is_the_corrected_total() {
     assert_eq!(whole.costs.len(), EventKind::ALL.len());
     // A trial that was not calibrated, beside one that was.
     sums.add(1, &trial(&alone(&[self::untraced(); 2]), &[]));
-    assert!(sums.corrected.whole(0.0, &BTreeMap::new()).is_none());
+    assert!(sums.corrected.whole(0.0, 0.0, &BTreeMap::new()).is_none());
     assert!(
         sums.rows
             .keys()

@@ -3,6 +3,7 @@
 mod cases;
 mod findings;
 mod from_host;
+mod operations;
 
 use crate::JoinedRequest;
 use crate::events::{Event, GuestEvent, HostEvent};

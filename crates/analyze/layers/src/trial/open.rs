@@ -4,12 +4,13 @@
 use super::joined_trial::JoinedTrial;
 use super::{Traces, TrialData};
 use crate::LayersError;
+use crate::disk::operations::CalledOperations;
 use crate::disk::qemu_log;
 use crate::events::clocks::clock;
-use crate::events::decode::{Trace, TraceReader, next, open};
+use crate::events::decode::{Trace, TraceReader, each, next, open};
 use crate::events::{CallKind, Event, HostEvent};
-use crate::join::View;
 use crate::join::joiner::Join;
+use crate::join::{Operation, View};
 use crate::net::{Frames, not_followed};
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
@@ -69,6 +70,8 @@ struct TrialFiles<'a> {
     facts: TraceFacts,
     /// True for a command, which does not stamp its requests.
     unstamped: bool,
+    /// True for fio, whose system calls show its requests.
+    by_calls: bool,
     series: Series,
     guest: Option<Trace>,
     host: Option<Trace>,
@@ -82,9 +85,9 @@ impl<'a> TrialFiles<'a> {
     /// Reads the facts, the stamps and QEMU's log, and opens both traces.
     fn read(folder: &Path, record: &'a TrialRecord) -> Result<Self, LayersError> {
         let facts = facts(folder)?;
-        // A command does not stamp its requests.
         let unstamped = record.workload.name == WorkloadName::Exec;
-        let series = if unstamped {
+        let by_calls = record.workload.name == WorkloadName::Fio;
+        let series = if unstamped || by_calls {
             Series::default()
         } else {
             series(folder)?
@@ -101,6 +104,7 @@ impl<'a> TrialFiles<'a> {
             record,
             facts,
             unstamped,
+            by_calls,
             series,
             guest,
             host,
@@ -128,11 +132,13 @@ impl<'a> TrialFiles<'a> {
 
     /// Returns true if the guest's requests can be followed.
     fn is_seen(&self, view: View) -> bool {
-        // A command's requests are the guest's kernel's to tell. Which packet is whose shows where both sides were traced.
+        // A command's requests, and fio's, are the guest's kernel's to tell. Which packet is whose shows where both sides were
+        // traced.
+        let is_stamped = !self.unstamped && !self.by_calls;
         match view {
             View::Kernel => true,
-            View::Driver => !self.unstamped && (self.frames.is_none() || self.host.is_some()),
-            View::Blind | View::Host => !self.unstamped && self.frames.is_none(),
+            View::Driver => is_stamped && (self.frames.is_none() || self.host.is_some()),
+            View::Blind | View::Host => is_stamped && self.frames.is_none(),
         }
     }
 
@@ -148,15 +154,42 @@ impl<'a> TrialFiles<'a> {
     }
 
     /// Returns the join for the requests that the trial makes, without events yet.
-    fn join(&self, view: View, map: &ClockMap, bound: u64) -> Join {
+    fn join(&self, view: View, map: &ClockMap, bound: u64) -> Result<Join, LayersError> {
         let facts = &self.facts;
+        if self.by_calls {
+            return self.join_by_calls(map, bound);
+        }
         let operations = in_host_ticks(&self.series, map);
-        match (self.unstamped, self.frames) {
+        Ok(match (self.unstamped, self.frames) {
             (true, _) if self.is_network() => Join::packets(facts, bound, self.host.is_none()),
             (true, _) => Join::unstamped(facts, bound),
             (false, Some(frames)) => Join::network(facts, operations, frames, view, bound),
             (false, None) => Join::new(facts, operations, block_size(self.record), view, bound),
+        })
+    }
+
+    /// Returns the join for operations that the guest's system calls show, which are read for that beforehand.
+    fn join_by_calls(&self, map: &ClockMap, bound: u64) -> Result<Join, LayersError> {
+        let mut called = CalledOperations::new(depth(self.record));
+        if let Some(guest) = &self.guest {
+            each(guest, |readers, event| {
+                called.take(&readers.guest(event, &self.facts));
+            })?;
         }
+        let (operations, has_others) = called.finish();
+        let host = |ticks| map.host(GuestTicks(ticks)).0;
+        let on_host_clock = |operation: &Operation| Operation {
+            begin: host(operation.begin),
+            counted_from: host(operation.counted_from),
+            end: host(operation.end),
+            ..*operation
+        };
+        let operations = operations.iter().map(on_host_clock).collect();
+        let join = Join::of_operations(&self.facts, operations, View::Kernel, bound);
+        Ok(match has_others {
+            true => join.among_others(),
+            false => join,
+        })
     }
 
     /// Returns what could not be observed, by the facts and by the traces that the recording lacks.
@@ -196,7 +229,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData,
     let costs = costs(facts, of_guest.is_some(), host.is_some());
     let map = clock(facts, &trial.series, of_guest, host, &trial.log, frames)?;
     let bound = trial.bound(&map);
-    let join = trial.join(view, &map, bound);
+    let join = trial.join(view, &map, bound)?;
     let mut missing = trial.missing(view);
     let clock = ClockFinding {
         bound_ns: bound as f64 * 1000.0 / facts.tsc_mhz,
@@ -293,6 +326,14 @@ fn block_size(record: &TrialRecord) -> u64 {
         .map_or(&record.workload, |r| &r.workload)
         .block_size()
         .unwrap_or(BLOCK)
+}
+
+/// Requests that a process of fio's jobs has in flight at most, by their `iodepth`.
+fn depth(record: &TrialRecord) -> u64 {
+    let job = record.workload.options.get("job");
+    let words = job.iter().flat_map(|job| job.split_whitespace());
+    let depths = words.filter_map(|word| word.strip_prefix("--iodepth=")?.parse().ok());
+    depths.max().unwrap_or(1)
 }
 
 /// The events of QEMU's log; empty without one.

@@ -41,8 +41,8 @@ const FIO_GAP: Rule = Rule {
             "vmtax layers --vm VM",
         ),
         measurement(
-            "Or measure host and guest in one run, with intervals",
-            "vmtax run fileio",
+            "Or run the job natively and in a test guest, and see which layers make the difference",
+            "vmtax layers --fio JOB",
         ),
     ],
     source: "",

@@ -291,6 +291,16 @@ impl Plan {
                 "the study 'layers' observes requests: add \"layers\" to probes, for net-rr \"network\"",
             );
         }
+        if self.runs(WorkloadName::Fio) && follows_requests {
+            if self.workloads.len() > 1 {
+                return invalid("fio's requests are followed alone: leave the other workloads out");
+            }
+            if self.probes.contains(&Probes::Calls) {
+                return invalid(
+                    "the probes \"calls\" count while the workload's own stamps say that it runs, and fio has none: leave them out",
+                );
+            }
+        }
         if self.probes.contains(&Probes::Network)
             && !self.workloads.iter().all(|w| w.name == WorkloadName::NetRr)
         {

@@ -110,7 +110,7 @@ impl Chart for Stack<'_> {
         let ticks = axis.ticks(5);
         html! {
             (patterns())
-                p.legend { @for (layer, _) in view::layers_of(columns) { span.key.(class(layer)) { (layer.label()) } } span.key.rest { "unexplained" } }
+                p.legend { @for (layer, _) in view::layers_of(columns) { span.key.(class(layer)) { (layer.label()) } } span.key.rest { (columns.first().map_or("unexplained", |column| view::unexplained(column))) } }
                 (States(states(columns)).svg())
                 div.chart.stack {
                     div.group { h3 {} div { (axis.labels(&ticks, |t| scale.tick(t))) } span {} }
@@ -184,8 +184,8 @@ fn stacked(column: &LayerColumn, axis: &Axis, ticks: &[f64], scale: &Scale) -> M
                         (veil(row.state, &x, &width, "3", "24"))
                     }
                 }
-                g.rest { title { "unexplained: " (scale.text(column.unexplained_ns)) }
-                    rect x=(percent(axis.at(explained))) width=(percent(axis.at(column.traced.mean_ns) - axis.at(explained))) y="3" height="24" {} }
+                g.rest { title { (view::unexplained(column)) ": " (scale.text(column.unexplained_ns)) }
+                    rect x=(percent(axis.at(explained))) width=(percent((axis.at(column.traced.mean_ns) - axis.at(explained)).max(0.0))) y="3" height="24" {} }
                 @for (layer, from, to) in running(&rows, &ends) { (inside(layer.label(), axis.at(from), axis.at(to))) }
                 @if let Some(control) = &column.control {
                     @let x = percent(axis.at(control.mean_ns));

@@ -21,6 +21,15 @@ pub fn title(column: &LayerColumn) -> String {
     format!("{who} on {on}{variant}")
 }
 
+/// Returns the name of the time that no row accounts for.
+pub fn unexplained(column: &LayerColumn) -> &'static str {
+    match column.fio_requests {
+        // The total is fio's own figure: the rest is between its clock and its system calls.
+        Some(_) => "fio and system call",
+        None => "unexplained",
+    }
+}
+
 /// Returns the kind of guest that a machine is: "Linux guest", "micro-guest".
 pub fn guest(machine: Machine) -> &'static str {
     if machine.has_kernel() {

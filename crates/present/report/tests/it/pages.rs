@@ -258,6 +258,10 @@ fn layers(pages: &mut Pages) {
         ..first.traced
     };
     first.rows.clear();
+    let mut of_fio = plain(6);
+    of_fio.columns.truncate(1);
+    // Some of them the page cache answered.
+    of_fio.columns[0].fio_requests = Some(12_345);
     let mut lost = unmatched.clone();
     (lost.columns[0].control, lost.columns[0].matched.lost_events) = (None, 7);
     for (name, found) in [
@@ -269,6 +273,7 @@ fn layers(pages: &mut Pages) {
             })),
         ),
         ("layers-few-rounds", varied(2)),
+        ("layers-fio", of_fio),
         ("layers-uncontrolled", uncontrolled),
         ("layers-unmatched", unmatched),
         ("layers-unmatched-lost", lost),

@@ -6,7 +6,7 @@ use crate::events::{GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
 use crate::join::{Joined, Reason};
 use crate::net::from_both::batching;
-use crate::synthetic::{MAIN, VCPU, facts};
+use crate::synthetic::{CALL, MAIN, VCPU, facts};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use vmtax_findings::{BatchKind, RequestKind, State};
@@ -39,7 +39,7 @@ impl Traffic {
             at: LONG,
             ..Traffic::default()
         };
-        traffic.world.guest(1, CLIENT, GuestEvent::Enter);
+        traffic.world.guest(1, CLIENT, CALL);
         traffic
     }
 
@@ -166,7 +166,7 @@ impl Traffic {
     /// The guest traces for a while longer.
     fn joined(&mut self, bound: u64) -> Joined {
         self.at += LONG;
-        self.guest(CLIENT, GuestEvent::Enter);
+        self.guest(CLIENT, CALL);
         self.world.fed(Join::packets(&facts(), bound, false))
     }
 }
@@ -266,7 +266,7 @@ fn what_was_on_its_way_when_the_guest_began_or_ended_to_trace_is_no_packet() {
     traffic.send(&[142]);
     traffic.world.guest.clear();
     traffic.truth.clear();
-    traffic.guest(CLIENT, GuestEvent::Enter);
+    traffic.guest(CLIENT, CALL);
     traffic.at += LONG;
     traffic.receive(&[142], false);
     traffic.at += LONG;
@@ -284,7 +284,7 @@ fn where_nothing_is_known_of_the_host_packets_end_at_the_border() {
     traffic.send(&[142, 142]);
     traffic.receive(&[142, 142], false);
     traffic.world.host.clear();
-    traffic.guest(CLIENT, GuestEvent::Enter);
+    traffic.guest(CLIENT, CALL);
     let joined = traffic.world.fed(Join::packets(&facts(), 0, true));
     assert_eq!((joined.requests.len(), joined.rejected.len()), (4, 0));
     for request in &joined.requests {

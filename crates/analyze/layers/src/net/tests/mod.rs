@@ -8,7 +8,7 @@ use super::Frames;
 use crate::events::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joiner::Join;
 use crate::join::{Joined, View};
-use crate::synthetic::{MAIN, facts};
+use crate::synthetic::{CALL, MAIN, facts};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use vmtax_model::testing::trial;
@@ -204,7 +204,7 @@ impl World {
                     if *checkpoint == C::NetGuestXmit && client < last {
                         // Suppressed: QEMU is told by the last.
                         self.guest(at + STEP / 2, plant.tid(), GuestEvent::Exit);
-                        self.guest(at + STEP / 2 + 1, plant.tid(), GuestEvent::Enter);
+                        self.guest(at + STEP / 2 + 1, plant.tid(), CALL);
                     }
                 }
             }
@@ -267,7 +267,7 @@ impl World {
             }
         }
         match checkpoint {
-            C::NetGuestCall => self.guest(guest_at, plant.tid(), GuestEvent::Enter),
+            C::NetGuestCall => self.guest(guest_at, plant.tid(), CALL),
             C::NetGuestReturn => self.guest(guest_at, plant.tid(), GuestEvent::Exit),
             C::NetGuestQueue | C::NetGuestXmit => {
                 self.guest(guest_at, plant.tid(), guest(checkpoint, skb(1), len_out))
@@ -276,7 +276,7 @@ impl World {
             // The call that sends is over, that which receives begins.
             C::NetKvmKick => {
                 self.guest(guest_at - 2, plant.tid(), GuestEvent::Exit);
-                self.guest(guest_at - 1, plant.tid(), GuestEvent::Enter);
+                self.guest(guest_at - 1, plant.tid(), CALL);
                 self.host(at, MAIN, false, passes);
             }
             C::NetGuestInterrupt => self.guest(guest_at, 0, GuestEvent::Passes(checkpoint)),

@@ -460,8 +460,9 @@ fn clocks_that_may_differ_by_more_than_a_round_trip_do_not_mix_up_neighbours() {
 #[test]
 fn an_interrupt_before_the_send_returns_does_not_make_that_the_receive() {
     let mut world = world(1, Plant::default());
-    let calls =
-        |event: &Event<GuestEvent>| matches!(event.what, GuestEvent::Enter | GuestEvent::Exit);
+    let calls = |event: &Event<GuestEvent>| {
+        matches!(event.what, GuestEvent::Enter { .. } | GuestEvent::Exit)
+    };
     let (first, last) = (
         world.guest.iter().position(calls).unwrap(),
         world.guest.iter().rposition(calls).unwrap(),
@@ -478,7 +479,7 @@ fn an_interrupt_before_the_send_returns_does_not_make_that_the_receive() {
         .position(|e| matches!(e.what, GuestEvent::Packet(C::NetGuestReceive, _)))
         .unwrap();
     let at = world.guest[received].at;
-    for (after, what) in [(20, GuestEvent::Exit), (30, GuestEvent::Enter)] {
+    for (after, what) in [(20, GuestEvent::Exit), (30, CALL)] {
         world.guest(at + after, CLIENT, what);
     }
     let world = world.sorted();

@@ -36,7 +36,7 @@ pub fn sums(column: &LayerColumn) -> Table {
         let [ns, percent, bar] = [scale.number(ns), share(percent), bar(percent)].map(Cell::from);
         vec![name, ns, percent, in_service.into(), bar.tone(Tone::Soft)]
     };
-    let name = Cell::from("unexplained").tone(Tone::Soft);
+    let name = Cell::from(view::unexplained(column)).tone(Tone::Soft);
     let unexplained = row(name, column.unexplained_ns, unexplained(column), None);
     table.group("By state");
     for (state, ns, percent) in view::states_of(column) {
@@ -170,7 +170,7 @@ impl Brief<'_> {
         let less = column.corrected.as_ref();
         let unexplained = unexplained(column);
         self.sum(Sum {
-            what: "unexplained",
+            what: view::unexplained(column),
             mean: Some(column.unexplained_ns),
             corrected: less.map(|c| c.unexplained_ns),
             percent: Some(unexplained),

@@ -8,11 +8,11 @@ pub use sentences::moved;
 use crate::charts::layers::{Medians, Stack, Variants, class};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, nanoseconds, signed_percent};
-use crate::text::{listed, only_if};
+use crate::text::{Joined, listed, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_findings::{LayerColumn, LayerFindings, Summary, main_column};
-use vmtax_model::{DeviceClass, Plan, Probes};
+use vmtax_findings::{LayerColumn, LayerFindings, State, Summary, main_column};
+use vmtax_model::{DeviceClass, Layer, Plan, Probes};
 use vmtax_recording::Recording;
 
 /// Most states and layers that the answer names.
@@ -89,10 +89,12 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
         format!(", {factor:.1} times native ({native})")
     });
     let place = view::title(main);
-    let takes = format!(
-        "A {request} takes {} in the {place} ({how}){host}. ",
-        unbroken(median)
-    );
+    let is_fio = main.fio_requests.is_some();
+    let what = match is_fio {
+        true => "fio's completion latency (clat) is".to_owned(),
+        false => format!("A {request} takes"),
+    };
+    let takes = format!("{what} {} in the {place} ({how}){host}. ", unbroken(median));
     let fastest = sentences::fastest(findings, main.machine);
     let fastest = fastest.map_or(String::new(), |text| format!("{text}. "));
     if main.matched.joined == 0 {
@@ -112,8 +114,39 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     let untraced = main.control.as_ref().map_or(String::new(), |one| {
         format!("; without {}", unbroken(one.mean_ns))
     });
+    let rest = match is_fio {
+        true => layers_beside_native(main),
+        false => format!("{states}{tail}. {layers}"),
+    };
+    format!("{fastest}{takes}Of the mean latency with tracing ({traced}{untraced}), {rest}")
+}
+
+/// "15 % is work of the host's kernel and disk, which native has, too; the rest: run-queue wait (host) 45 %, QEMU 20 %.": where
+/// the time of a guest's requests is that native ones do not have.
+fn layers_beside_native(column: &LayerColumn) -> String {
+    let in_service = |layer| view::percent_in(column, layer, State::Running);
+    let layers = view::layers_of(&[column])
+        .into_iter()
+        .map(|(layer, _)| layer);
+    let (of_native, others): (Vec<Layer>, Vec<Layer>) =
+        layers.partition(|layer| matches!(layer, Layer::HostKernel | Layer::Device));
+    let works = others
+        .iter()
+        .map(|layer| (layer.label(), in_service(*layer)));
+    let states = view::states_of(column).into_iter();
+    let waits = states.filter(|(state, ..)| *state != State::Running);
+    let waits = waits.map(|(state, _, percent)| (state.label(), percent));
+    let mut rest: Vec<(&str, f64)> = works.chain(waits).collect();
+    rest.retain(|(_, percent)| *percent >= 0.5);
+    rest.sort_by(|a, b| b.1.total_cmp(&a.1));
+    rest.truncate(NAMED.0);
+    let rest = rest
+        .iter()
+        .map(|(name, percent)| format!("{name} {percent:.0}\u{a0}%"))
+        .joined(", ");
+    let of_native: f64 = of_native.into_iter().map(in_service).sum();
     format!(
-        "{fastest}{takes}Of the mean latency with tracing ({traced}{untraced}), {states}{tail}. {layers}"
+        "{of_native:.0}\u{a0}% is work of the host's kernel and disk, which native has, too; the rest: {rest}."
     )
 }
 
@@ -176,6 +209,7 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
             sentences::corrected(main).map(|text| format!("Corrected for tracing: {text}.")),
             Some(format!("Clock error: {}.", sentences::clock(main))),
             Some(format!("Requests: {}.", sentences::matched(main, runs))),
+            sentences::fio(main).map(|text| format!("fio: {text}.")),
             sentences::packets(main).map(|text| format!("Packets: {text}.")),
         ];
         all.push(Section::new(
@@ -314,9 +348,10 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
         let texts = columns.iter().map(|column| Cell::strong(text(column)));
         cells(name.into(), of_host, texts.collect())
     };
-    table.row(row("unexplained", None, &|c| {
-        scale.number(c.unexplained_ns)
-    }));
+    let unexplained = columns
+        .first()
+        .map_or("unexplained", |c| view::unexplained(c));
+    table.row(row(unexplained, None, &|c| scale.number(c.unexplained_ns)));
     table.first(row("total, traced", None, &|c| {
         scale.number(c.traced.mean_ns)
     }));

@@ -178,6 +178,35 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
     format!("{matched} of {all}{of} were matched in every layer ({share}){not}; {lost}")
 }
 
+/// From this part on the requests that fio counted and that were traced differ.
+const OTHER_COUNT: f64 = 0.03;
+
+/// Returns fio's own mean of the traced runs beside the sum of the layers; `None` of other workloads.
+pub fn fio(column: &LayerColumn) -> Option<String> {
+    let counted_by_fio = column.fio_requests.filter(|_| column.matched.joined > 0)?;
+    let traced = column.matched.operations;
+    let (mean, layers) = (
+        column.traced.mean_ns,
+        column.traced.mean_ns - column.unexplained_ns,
+    );
+    let difference = signed_percent(layers / mean - 1.0);
+    let sum = format!(
+        "its own mean completion latency with tracing is {}, the sum of the layers {} ({difference})",
+        nanoseconds(mean),
+        nanoseconds(layers)
+    );
+    let number = counted(counted_by_fio, "request");
+    let others = traced.abs_diff(counted_by_fio) as f64 > OTHER_COUNT * counted_by_fio as f64;
+    let why = only_if(
+        others,
+        ": the others did not go to the disk one by one (page cache, merged or split requests; direct=1 leaves the page cache out)",
+    );
+    Some(format!(
+        "{sum}; it counted {number}, its system calls show {}{why}",
+        count(traced)
+    ))
+}
+
 /// That none of the traced operations was followed, why, and what to do.
 pub fn none_followed(column: &LayerColumn, request: &str) -> String {
     let m = &column.matched;

@@ -412,6 +412,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
         waterfalls,
         heat: heat(total * 1e3),
         packets: None,
+        fio_requests: None,
         missing: if !machine.has_kernel() {
             vec![]
         } else {
