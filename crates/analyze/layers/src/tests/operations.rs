@@ -336,7 +336,7 @@ fn run_of_fio(mean_ns: f64) -> TrialResult {
 
 #[test]
 fn the_rows_and_fios_own_part_are_fios_mean_to_the_digit() {
-    const MEAN: f64 = 2345.678_901;
+    const MEAN: f64 = 2_345.678_901;
     let trial = joined(&alone(&[Times::default(); 20]));
     let mut sums = ColumnSums::default();
     sums.add(0, &trial);
