@@ -78,7 +78,7 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
     let is_missing = !missing.is_empty();
     let missing = Section::new("Not observable", missing.into_iter().map(Block::Text));
     let first = vms.first();
-    let next = first.map(|vm| format!("vmtax profile --vm {}", unique_name(vm, vms)));
+    let next = first.map(|vm| format!("vmtax diagnose {}", unique_name(vm, vms)));
     Report {
         study: "doctor",
         title: "Running VMs".to_owned(),
@@ -98,7 +98,7 @@ fn answer(vms: &[VmFacts]) -> String {
         |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
     let restricted = vms.iter().filter(is_restricted).count();
     let observed = match restricted {
-        0 => "all can be observed in full".to_owned(),
+        0 => format!("all can be observed{}", without_agent(vms)),
         n if n == vms.len() => "none can be observed in full".to_owned(),
         n => format!("{n} cannot be observed in full"),
     };
@@ -114,9 +114,23 @@ fn answer(vms: &[VmFacts]) -> String {
     }
     match vms.len() {
         0 => "No VM runs on this host, or none that this user can see.".to_owned(),
-        1 if restricted == 0 => "1 VM runs on this host and can be observed in full.".to_owned(),
+        1 if restricted == 0 => format!(
+            "1 VM runs on this host and can be observed{}.",
+            without_agent(vms)
+        ),
         1 => "1 VM runs on this host and cannot be observed in full.".to_owned(),
         n => format!("{n} VMs run on this host; {observed}."),
+    }
+}
+
+/// " in full", or how many of these VMs have no guest agent.
+fn without_agent(vms: &[VmFacts]) -> String {
+    let lacks_agent =
+        |vm: &&VmFacts| lacks(vm).any(|(what, _)| what == AbilityName::QemuGuestAgent);
+    match vms.iter().filter(lacks_agent).count() {
+        0 => " in full".to_owned(),
+        n if n == vms.len() => " (without a guest agent)".to_owned(),
+        n => format!(" ({n} without a guest agent)"),
     }
 }
 
