@@ -8,10 +8,14 @@ use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{count as grouped, percent};
 use vmtax_model::{Accelerator, Remedy, Setting};
 
-const APICV: Remedy<&str> =
-    Setting::named("host.apicv").remedy("Y", "Or enable APICv: the CPU then serves the local APIC without exits");
-const AVIC: Remedy<&str> =
-    Setting::named("host.avic").remedy("Y", "Or enable AVIC: the CPU then serves the local APIC without exits");
+const APICV: Remedy<&str> = Setting::named("host.apicv").remedy(
+    "Y",
+    "Or enable APICv: the CPU then serves the local APIC without exits",
+);
+const AVIC: Remedy<&str> = Setting::named("host.avic").remedy(
+    "Y",
+    "Or enable AVIC: the CPU then serves the local APIC without exits",
+);
 
 pub(super) const INTERRUPT_COMMANDS: Rule = Rule {
     id: "interrupt-commands",
@@ -46,8 +50,10 @@ pub(super) const TASK_PRIORITY: Rule = Rule {
     id: "task-priority",
     finds: "accesses to the task priority of the local APIC by an exit each, which together take a hundredth of the vCPUs' time and more (where no time is known: 1000 a second and vCPU; Windows by recorded exits: unproven here)",
     remedies: &[
-        Setting::named("cpu-flag.hv-vapic")
-            .remedy("on", "For Windows: enable hv-vapic, which keeps the task priority in memory"),
+        Setting::named("cpu-flag.hv-vapic").remedy(
+            "on",
+            "For Windows: enable hv-vapic, which keeps the task priority in memory",
+        ),
         APICV,
         AVIC,
     ],

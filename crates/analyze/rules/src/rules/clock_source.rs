@@ -35,8 +35,8 @@ const INVARIANT_TSC: Remedy<&str> = Remedy {
 };
 
 /// Hyper-V's clock, which Windows reads without an exit where the TSC is invariant.
-const HYPER_V_CLOCK: Remedy<&str> =
-    Setting::named("cpu-flag.hv-time").remedy("on", "Or, for Windows: enable hv-time, Hyper-V's clock");
+const HYPER_V_CLOCK: Remedy<&str> = Setting::named("cpu-flag.hv-time")
+    .remedy("on", "Or, for Windows: enable hv-time, Hyper-V's clock");
 
 /// A machine without an HPET.
 pub(super) const NO_HPET: Remedy<&str> = Remedy {

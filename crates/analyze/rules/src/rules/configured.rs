@@ -171,7 +171,10 @@ const WRITE_THROUGH: Rule = Rule {
         of_disks(evidence, |disk| {
             let is_through = ["writethrough", "directsync"].contains(&disk.cache.as_str());
             is_through.then(|| {
-                format!("QEMU flushes each write on {} before it completes (cache={}).", disk.name, disk.cache)
+                format!(
+                    "QEMU flushes each write on {} before it completes (cache={}).",
+                    disk.name, disk.cache
+                )
             })
         })
     },

@@ -27,10 +27,14 @@ const MAX_MAJOR_FAULTS: f64 = 10.0;
 /// KVM's counter of huge pages that it split because a guest executed code in them.
 const SPLITS: &str = "nx_lpage_splits";
 
-const EPT: Remedy<&str> =
-    Setting::named("host.ept").remedy("Y", "Enable EPT: the CPU then translates the guest's addresses");
-const NPT: Remedy<&str> =
-    Setting::named("host.npt").remedy("Y", "Enable NPT: the CPU then translates the guest's addresses");
+const EPT: Remedy<&str> = Setting::named("host.ept").remedy(
+    "Y",
+    "Enable EPT: the CPU then translates the guest's addresses",
+);
+const NPT: Remedy<&str> = Setting::named("host.npt").remedy(
+    "Y",
+    "Enable NPT: the CPU then translates the guest's addresses",
+);
 
 pub(super) const SHADOW_PAGING: Rule = Rule {
     id: "shadow-paging",

@@ -29,9 +29,10 @@ pub(super) const SETTINGS: &[Rule] = &[
 const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     id: "setting-transparent-huge-pages",
     finds: "transparent huge pages that are off on the host of a running VM",
-    remedies: &[
-        Setting::named("host.thp").remedy("madvise", "Set transparent huge pages to madvise, which QEMU uses, then restart the VM")
-    ],
+    remedies: &[Setting::named("host.thp").remedy(
+        "madvise",
+        "Set transparent huge pages to madvise, which QEMU uses, then restart the VM",
+    )],
     source: "Linux kernel documentation, Transparent Hugepage Support",
     evaluate: |evidence| {
         let is_off = value(evidence, "host.thp") == Some("never");

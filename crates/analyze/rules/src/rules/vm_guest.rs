@@ -74,7 +74,12 @@ fn clock(vm: &VmRates) -> Option<Finding> {
 pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
     id: "vm-guest-scheduler",
     finds: "a guest that schedules the requests of a disk by bfq or kyber, 500 a second and more",
-    remedies: &[Setting::named("/sys/block/GUEST_DISK/queue/scheduler").remedy("VALUE", "Set the guest's I/O scheduler to none; its processes then have no I/O priorities")],
+    remedies: &[
+        Setting::named("/sys/block/GUEST_DISK/queue/scheduler").remedy(
+            "VALUE",
+            "Set the guest's I/O scheduler to none; its processes then have no I/O priorities",
+        ),
+    ],
     source: "Linux kernel documentation, Switching Scheduler",
     evaluate: |evidence| {
         each_guest_disk(evidence, |disk, io| {

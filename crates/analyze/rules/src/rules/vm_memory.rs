@@ -39,7 +39,10 @@ pub(super) const VM_SWAPPED: Rule = Rule {
             read_back: "QMP query-balloon",
             undo: "INFLATE",
         },
-        Setting::named("host.swappiness").remedy("10", "And lower the host's swappiness: the host swaps later"),
+        Setting::named("host.swappiness").remedy(
+            "10",
+            "And lower the host's swappiness: the host swaps later",
+        ),
     ],
     source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
     evaluate: |evidence| {

@@ -27,7 +27,8 @@ pub(super) const VM_SLIRP: Rule = Rule {
             "passt",
             "Use passt as the backend: a separate process, which needs no privileges",
         ),
-        Setting::named("backend").remedy("tap", "Or use a tap, which needs a bridge and privileges"),
+        Setting::named("backend")
+            .remedy("tap", "Or use a tap, which needs a bridge and privileges"),
         measurement(
             "Measure how much faster that is",
             "vmtax compare backend=user backend=passt backend=tap -- net-stream",

@@ -13,7 +13,10 @@ const SOURCE: &str = "Linux kernel documentation, Control Group v2: CPU";
 pub(super) const VM_VIRTIOFSD_STOPPED: Rule = Rule {
     id: "vm-virtiofsd-stopped",
     finds: "a virtiofsd that a signal stopped: the guest's accesses to its tree never end",
-    remedies: &[instruction("Continue it (SIGCONT)", "sudo kill -CONT DAEMON_PID")],
+    remedies: &[instruction(
+        "Continue it (SIGCONT)",
+        "sudo kill -CONT DAEMON_PID",
+    )],
     source: "Linux manual pages, signal(7): SIGSTOP",
     evaluate: |evidence| {
         each(
