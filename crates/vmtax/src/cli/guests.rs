@@ -151,7 +151,7 @@ pub struct PlaceArgs {
     /// The disk to read, or a written file; `operation=write` overwrites it
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
-    /// The shared tree; only its folder `scratch` is written to
+    /// The shared tree; only its directory `scratch` is written to
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,
     /// The echo server of net-rr, UDP and TCP (RFC 862): ADDRESS:PORT

@@ -74,7 +74,7 @@ fn exporting_again_changes_nothing_and_a_damaged_recording_keeps_no_other_out() 
             .arg(&recording)
     };
     export("dataset").fails(&[
-        "there is no folder no-recording",
+        "there is no directory no-recording",
         "1 of 2 recordings, 2 files written, 0 unchanged",
     ]);
     let before = contents(&place.path("dataset"));

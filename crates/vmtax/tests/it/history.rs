@@ -86,7 +86,7 @@ fn other_settings_are_another_series() {
 #[test]
 fn what_cannot_be_shown_is_said() {
     let place = Place::new();
-    history(&place, "").fails(&["there is no folder"]);
+    history(&place, "").fails(&["there is no directory"]);
     place.run(RUN).succeeds();
     history(&place, "cpu.events --machine tcg").fails(&[
         "no run in",

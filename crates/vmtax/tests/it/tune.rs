@@ -85,9 +85,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     assert!(history.exists());
     let text = place.vmtax("report out").succeeds().stdout;
     assert!(
-        text.contains(" times as fast")
-            && text.contains("It was left on")
-            && text.contains("vmtax undo"),
+        text.contains(" times as fast") && text.contains("Kept: ") && text.contains("vmtax undo"),
         "{text}"
     );
     place
