@@ -20,7 +20,7 @@ pub enum FindError {
     )]
     NoVms,
     /// Others run, but none of that name.
-    #[error("no running VM is \"{name}\". Running: {known} (`vmtax vms` lists them)")]
+    #[error("no VM matches \"{name}\". Running: {known} (`vmtax vms` lists them)")]
     Unknown {
         /// As it was given.
         name: String,
