@@ -466,7 +466,7 @@ fn metric(
         let metric = all.iter().find(|metric| metric.id() == id);
         return metric.copied().ok_or_else(|| {
             OptionsError::Usage(format!(
-                "--metric '{}' is none of {name}: choose from {ids}",
+                "--metric '{}' is not a metric of {name}: choose from {ids}",
                 id.escape_default()
             ))
         });
