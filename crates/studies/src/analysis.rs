@@ -172,7 +172,7 @@ pub enum StudyError {
         damaged: Vec<String>,
     },
     /// A profile cannot be read.
-    #[error("reading {}: give a profile's folder or a file of folded stacks: {source}", file.display())]
+    #[error("reading {}: give a profile's recording or a file of folded stacks: {source}", file.display())]
     Unreadable {
         /// Path of the profile's stacks.
         file: PathBuf,

@@ -44,7 +44,7 @@ Changes that help are measured a second time, and kept if they help again; `vmta
 The original settings are saved before the first change: if vmtax is killed, `vmtax undo`, or the next vmtax command that measures, restores them.
 Without --vm: boots test guests and searches, starting from QEMU's defaults, for settings that make WORKLOAD faster on \
 this host (disk, CPU, kernel arguments, memory, TCG, file share, network). It measures each change alone, then the helpful ones combined, then the others on top of these, \
-then the result on fresh boots; the reported gain comes from these boots only. The recording's folder tuned/ has the result as QEMU arguments and libvirt XML. See docs/tune.md.
+then the result on fresh boots; the reported gain comes from these boots only. The recording's directory tuned/ has the result as QEMU arguments and libvirt XML. See docs/tune.md.
 
 Examples:
   vmtax tune -- disk rw=randwrite
@@ -74,7 +74,7 @@ fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
     LiveMetric::named(text).ok_or_else(|| {
         let names: Vec<String> = LiveMetric::ALL.iter().map(ToString::to_string).collect();
         OptionsError::Usage(format!(
-            "--metric '{}' is none of a running VM: choose from {}",
+            "--metric '{}' is not a metric of a running VM: choose from {}",
             text.escape_default(),
             names.join(", ")
         ))
@@ -228,13 +228,15 @@ impl TuneOptions {
 /// Why a remedy is not tried on a running VM.
 fn why(remedy: &Remedy) -> &'static str {
     match remedy.cost {
-        Some(ChangeCost::VmRestart) => "the VM has to be restarted",
-        Some(ChangeCost::GuestReboot) => "the guest has to be rebooted",
-        Some(ChangeCost::Replug) => "the device has to be unplugged and plugged again",
-        Some(ChangeCost::HostReboot) => "the host has to be rebooted",
-        Some(ChangeCost::HostSetting) => "it changes the host for all its VMs: try it by hand",
-        Some(ChangeCost::Live) => "vmtax cannot set this: try it by hand",
-        Some(ChangeCost::Measurement) | None => "a person has to decide",
+        Some(ChangeCost::VmRestart) => "needs a restart of the VM",
+        Some(ChangeCost::GuestReboot) => "needs a reboot of the guest",
+        Some(ChangeCost::Replug) => "needs the device to be unplugged and plugged in again",
+        Some(ChangeCost::HostReboot) => "needs a reboot of the host",
+        Some(ChangeCost::HostSetting) => {
+            "it changes the host for all its VMs, and vmtax does not set it: set it yourself"
+        }
+        Some(ChangeCost::Live) => "vmtax does not set this: set it yourself",
+        Some(ChangeCost::Measurement) | None => "needs your decision",
     }
 }
 

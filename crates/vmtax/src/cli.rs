@@ -91,9 +91,9 @@ pub enum Command {
   vmtax doctor
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
     Doctor(DoctorArgs),
-    /// List running VMs, and what can be observed of each
+    /// List running VMs, and which data is available for each
     #[command(
-        after_help = "Lists the QEMU processes of all users, whether started by libvirt, Proxmox, KubeVirt, by hand or in a container. Changes nothing in a VM, and \
+        after_help = "Lists the QEMU processes of all users, whether started by libvirt, Proxmox, KubeVirt, from a command line or in a container. Changes nothing in a VM, and \
 does not taint libvirt's domains. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
 socket, or a unique part of a name. See docs/my-vm.md.
 
@@ -123,8 +123,8 @@ Examples:
     Tune(Box<StudyArgs<TuneOptions>>),
     /// Restore the settings that `vmtax tune` changed
     #[command(
-        after_help = "Restores what is kept, and what a vmtax that was killed was trying. A setting that somebody else changed meanwhile stays \
-as it is, and is named. The exit status is 1 where something could not be restored.
+        after_help = "Restores the settings of kept changes, and of unfinished ones of a killed vmtax. A setting that somebody else has changed since stays \
+unchanged, and vmtax names it. The exit status is 1 if something could not be restored.
 
 Examples:
   vmtax undo
@@ -182,7 +182,7 @@ Examples:
     List(ListArgs),
     /// Show a metric over all runs, and where it changed
     #[command(
-        after_help = "Every run adds its figures to a folder of Parquet files in --dir (.history), which keeps them when a recording is deleted. Without METRIC the metrics in it are listed. Only runs under the same conditions are compared. See docs/history.md.
+        after_help = "Every run adds its figures to a directory of Parquet files (.history in --dir), which keeps them after a recording is deleted. Without METRIC it lists the metrics. Only runs under the same conditions are compared. See docs/history.md.
 
 Examples:
   vmtax history
@@ -269,7 +269,7 @@ pub struct ReviewArgs {
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// Directory of the recording of the tuning [default: all]
+    /// Recording of a run of `vmtax tune` [default: all]
     #[arg(value_name = "RECORDING")]
     pub recording: Option<PathBuf>,
 }

@@ -138,7 +138,7 @@ pub struct GuestTuneFindings {
     pub at_most: Option<f64>,
     /// Differences between the fio job that the workload is from and the workload here, a line each.
     pub job_notes: Vec<String>,
-    /// Whose twin it was measured on; null for a guest of vmtax's own.
+    /// VM whose configuration the test guest has; null without `--like`.
     pub like: Option<TwinOf>,
     /// Rounds in all.
     pub rounds: u32,

@@ -76,7 +76,7 @@ pub fn limit_remedy(error: &io::Error) -> &'static str {
         // EFBIG
         Some(27) => "; allow larger files: ulimit -f unlimited",
         // ENOSPC, EDQUOT
-        Some(28 | 122) => "; free space there, or name a folder on another disk with --dir",
+        Some(28 | 122) => "; free space there, or name a directory on another disk with --dir",
         _ => "",
     }
 }

@@ -200,7 +200,7 @@ pub struct GuestTuneSpec {
     /// Remedies that are not tried here, with the reason.
     #[serde(default, rename = "not-tried", skip_serializing_if = "Vec::is_empty")]
     pub not_tried: Vec<NotTried>,
-    /// Whose twin the guest is; absent for one of vmtax's own.
+    /// VM whose configuration the test guest has; absent without `--like`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<TwinOf>,
     /// Differences between the fio job and the workload here, a line each.

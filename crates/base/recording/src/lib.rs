@@ -35,7 +35,7 @@ use vmtax_trust::Untrusted;
 /// Returns the remedy for a failed write.
 fn write_remedy(error: &io::Error) -> &'static str {
     match limit_remedy(error) {
-        "" => "; choose a folder you may write to, on a disk with free space",
+        "" => "; choose a directory that you may write to, on a disk with free space",
         remedy => remedy,
     }
 }
@@ -61,7 +61,7 @@ pub enum RecordingError {
     },
     /// This is root, and another user could replace what root writes there.
     #[error(
-        "{path} is not safe for what root writes: {found}. Name a folder of root's with --dir or --output, or run as \
+        "{path} is not safe for what root writes: {found}. Name a directory of root's with --dir or --output, or run as \
          another user"
     )]
     Untrusted {
@@ -79,14 +79,14 @@ pub enum RecordingError {
         reason: String,
     },
     /// Nothing is written over.
-    #[error("{0} holds files already: name a new folder")]
+    #[error("{0} contains files already: name a new directory")]
     NotEmpty(PathBuf),
     /// There is no such folder.
-    #[error("there is no folder {0}: `vmtax run` makes recordings, `vmtax list` shows them")]
+    #[error("there is no directory {0}: `vmtax run` makes recordings, `vmtax list` shows them")]
     NoFolder(PathBuf),
     /// A folder, but not a recording, or its beginning is lost.
     #[error(
-        "{folder} is no recording of vmtax: {missing} is missing; give a folder that `vmtax list` shows, or restore \
+        "{folder} is not a recording of vmtax: {missing} is missing; give one that `vmtax list` shows, or restore \
          the file from where this recording was copied"
     )]
     Foreign {
@@ -96,9 +96,7 @@ pub enum RecordingError {
         missing: &'static str,
     },
     /// The run that made it was killed before the first trial.
-    #[error(
-        "the run that made {0} ended before its first trial: there is nothing to read, remove the folder"
-    )]
+    #[error("the run ended before its first trial: {0} has no results, delete it")]
     NotBegun(PathBuf),
     /// A file is damaged.
     #[error(

@@ -367,7 +367,7 @@ fn what_was_killed_while_it_began_is_unfinished_and_no_damage() {
         assert_eq!(state(), State::Unfinished);
         let said = open(&folder).unwrap_err().to_string();
         assert!(
-            said.contains("before its first trial") && said.contains("remove the folder"),
+            said.contains("before its first trial") && said.contains("delete it"),
             "{said}"
         );
         let _ = fs::remove_file(folder.join(file));

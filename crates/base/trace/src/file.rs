@@ -25,7 +25,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// A file is not what it should be.
-    #[error("{} is damaged or of another kind ({reason}): record the trace again", path.display())]
+    #[error("{} is damaged, or not a supported trace ({reason}): record it again", path.display())]
     Damaged {
         /// Path of the file.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum TraceError {
         reason: String,
     },
     /// A folder without raw pages.
-    #[error("{} has no file INSTANCE.cpuN.raw: give the folder of a trace", path.display())]
+    #[error("{} has no file INSTANCE.cpuN.raw: give the directory of a trace", path.display())]
     NoPages {
         /// Path of the directory.
         path: PathBuf,

@@ -11,7 +11,7 @@ use vmtax_trust::Untrusted;
 pub enum AptError {
     /// No place for the cache is known.
     #[error(
-        "neither XDG_CACHE_HOME nor HOME names a folder for the cache: set one, for example `HOME=/root vmtax …`"
+        "neither XDG_CACHE_HOME nor HOME names a directory for the cache: set one, for example `HOME=/root vmtax …`"
     )]
     NoCacheDir,
     /// This is root, and another user could replace what root would execute.

@@ -37,7 +37,7 @@ impl FileError {
             (false, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
                 "free some space, or move the cache with XDG_CACHE_HOME"
             }
-            (false, _) => "choose a writable folder (for the cache: XDG_CACHE_HOME)",
+            (false, _) => "choose a writable directory (for the cache: XDG_CACHE_HOME)",
         }
     }
 }

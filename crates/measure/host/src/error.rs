@@ -188,7 +188,7 @@ impl HostError {
             }
             HostError::QemuHangs { path, .. } => {
                 format!(
-                    "try `{} --version` by hand, or reinstall QEMU with `{INSTALL}`",
+                    "try `{} --version` yourself, or reinstall QEMU with `{INSTALL}`",
                     path.display()
                 )
             }

@@ -161,12 +161,12 @@ pub fn programs() -> Vec<Check> {
         found("virtiofsd", HostProblem::NoVirtiofsd).about(
             "virtiofsd",
             "file sharing: virtiofsd",
-            "shares a folder with a guest over virtiofs",
+            "shares a directory with a guest over virtiofs",
         ),
         found("ganesha.nfsd", HostProblem::NoNfsServer).about(
             "nfs-ganesha",
             "file sharing: NFS",
-            "shares a folder with a guest over NFS, without the host kernel's server",
+            "shares a directory with a guest over NFS, without the host kernel's server",
         ),
     ]
 }

@@ -62,7 +62,7 @@ pub enum ImportError {
     },
     /// Two files are taken for traces of the guest's kernel.
     #[error(
-        "{} and {} are both taken for traces of the guest's kernel: give the files of one VM, and name the guest's with --guest-trace",
+        "{} and {} both look like traces of the guest's kernel: give the files of one VM, and name the guest's with --guest-trace",
         first.display(), second.display()
     )]
     Guests {

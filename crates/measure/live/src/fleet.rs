@@ -337,7 +337,7 @@ impl Histograms {
     /// # Errors
     /// [`FleetError::System`] where nothing can be written down, so nothing may be set.
     pub fn new() -> Result<Histograms, FleetError> {
-        let failed = |e| FleetError::system("a folder to write down which histograms are set", e);
+        let failed = |e| FleetError::system("a directory to record which histograms are set", e);
         Ok(Histograms {
             file: state_file::own(KIND).map_err(failed)?,
             set: Vec::new(),

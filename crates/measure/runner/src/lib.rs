@@ -150,7 +150,7 @@ pub enum RunError {
     },
     /// A twin of somebody's VM does not boot.
     #[error(
-        "the twin of {like} failed to boot: {source}\nOverride the setting that fails: --qemu, --machine-type, --cpu-model, --memory or --machine"
+        "the test guest with the configuration of {like} failed to boot: {source}\nOverride the setting that fails: --qemu, --machine-type, --cpu-model, --memory or --machine"
     )]
     Twin {
         /// VM whose configuration the test guest has.
@@ -178,14 +178,14 @@ pub enum RunError {
         pid: i32,
     },
     /// The process to observe is no VM, or no longer one.
-    #[error("process {pid} runs no VM: `vmtax vms` lists those that run")]
+    #[error("process {pid} is not a VM: `vmtax vms` lists the running VMs")]
     NoVm {
         /// ID of the process.
         pid: i32,
     },
     /// A VM that ended before it was observed for long enough to say something.
     #[error(
-        "the VM of process {pid} ended while it was observed: `vmtax vms` lists those that run"
+        "the VM of process {pid} ended while it was observed: `vmtax vms` lists the running VMs"
     )]
     Ended {
         /// ID of the VM's process.

@@ -189,7 +189,7 @@ fn note_file_system(plan: &mut Plan, folder: &Path) {
         .and_then(|image| Some((image, device(image.parent()?)?)));
     if let Some((image, _)) = original.filter(|(_, of_image)| device(folder) != Some(*of_image)) {
         let line = format!(
-            "file system of {}: the twin's disk is in {}; --dir puts it elsewhere",
+            "file system of {}: the test guest's disk is in {}; --dir selects another place",
             image.display(),
             folder.display()
         );
@@ -203,9 +203,12 @@ fn note_twin(plan: &Plan, watch: &mut Watch<'_>) {
         return;
     };
     let mut note = |line: &str| (watch.progress)(Progress::Note(line));
-    note(&format!("twin of {}, disk {}", like.source, like.disk));
+    note(&format!(
+        "test guest with the configuration of {}, disk {}",
+        like.source, like.disk
+    ));
     for line in &like.not_twinned {
-        note(&format!("not twinned: {line}"));
+        note(&format!("not copied from the VM: {line}"));
     }
 }
 

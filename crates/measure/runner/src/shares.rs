@@ -328,7 +328,7 @@ pub(crate) fn root_setups(
 ) -> Result<Vec<ShareSetup>, RunError> {
     let source = scratch.folder().join("root");
     let making = |source: std::io::Error| MachineError::System {
-        what: "making the folder of the guests' root".to_owned(),
+        what: "making the directory of the guests' root".to_owned(),
         source,
     };
     let source = std::path::absolute(source).map_err(making)?;

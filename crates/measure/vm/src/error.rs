@@ -55,7 +55,7 @@ pub enum MachineError {
         commands: String,
     },
     /// Not enough room for disks and files.
-    #[error("not enough space in {folder}: {free_mib} MiB are free, disks and files need {needed_mib} MiB. Free some, choose another folder with --dir, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
+    #[error("not enough space in {folder}: {free_mib} MiB are free, disks and files need {needed_mib} MiB. Free some, choose another directory with --dir, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
     NoSpace {
         /// Directory for disks and files.
         folder: PathBuf,
@@ -65,7 +65,7 @@ pub enum MachineError {
         needed_mib: u64,
     },
     /// Not enough inodes for the tree's files.
-    #[error("not enough inodes in {folder}: {free} are free, the tree needs {needed}. Choose another folder with --dir, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
+    #[error("not enough inodes in {folder}: {free} are free, the tree needs {needed}. Choose another directory with --dir, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
     NoInodes {
         /// Directory for the tree's files.
         folder: PathBuf,
@@ -75,7 +75,7 @@ pub enum MachineError {
         needed: u64,
     },
     /// The folder to be shared.
-    #[error("the tree {folder} cannot be shared: {source}. Give a folder that this user can read", folder = .folder.display())]
+    #[error("the tree {folder} cannot be shared: {source}. Give a directory that this user can read", folder = .folder.display())]
     NoTree {
         /// Path of the directory.
         folder: PathBuf,

@@ -305,7 +305,7 @@ impl VmmProcess {
                 format!("resume QEMU (kill -CONT {})", self.pid)
             }
             Err(NoMonitor::Stopped(ProcessStop::Tracer(_))) => {
-                "let the tracer continue or detach".to_owned()
+                "continue QEMU in the tracer, or detach the tracer".to_owned()
             }
             Err(NoMonitor::Silent(_)) => {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)

@@ -138,7 +138,7 @@ pub enum ExportError {
     #[error(transparent)]
     Folder(#[from] RecordingError),
     /// A file of a dataset cannot be written.
-    #[error("cannot write {} ({source}): see to its owner, its permissions and the room on its disk", path.display())]
+    #[error("cannot write {} ({source}): check its owner, its permissions and the free space on its disk", path.display())]
     File {
         /// The file, or its folder.
         path: PathBuf,
@@ -162,7 +162,7 @@ pub enum ExportError {
         length: usize,
     },
     /// A dataset lacks a table.
-    #[error("{} has no table {table}: name the folder that `vmtax export RECORDING --dataset DIR` wrote", dataset.display())]
+    #[error("{} has no table {table}: name the directory that `vmtax export RECORDING --dataset DIR` wrote", dataset.display())]
     NoTable {
         /// Directory of the dataset.
         dataset: PathBuf,

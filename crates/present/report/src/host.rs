@@ -98,9 +98,9 @@ fn answer(vms: &[VmFacts]) -> String {
         |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
     let restricted = vms.iter().filter(is_restricted).count();
     let observed = match restricted {
-        0 => "all can be observed in full from the host".to_owned(),
-        n if n == vms.len() => "none can be observed in full from the host".to_owned(),
-        n => format!("{n} cannot be observed in full from the host"),
+        0 => format!("all can be observed{}", without_agent(vms)),
+        n if n == vms.len() => "none can be observed in full".to_owned(),
+        n => format!("{n} cannot be observed in full"),
     };
     let clause = |vm| stopped(vm, &unique_name(vm, vms)).or_else(|| silent(vm, vms));
     let mut stopped: Vec<String> = vms.iter().filter_map(clause).collect();
@@ -114,11 +114,23 @@ fn answer(vms: &[VmFacts]) -> String {
     }
     match vms.len() {
         0 => "No VM runs on this host, or none that this user can see.".to_owned(),
-        1 if restricted == 0 => {
-            "1 VM runs on this host and can be observed in full from the host.".to_owned()
-        }
-        1 => "1 VM runs on this host and cannot be observed in full from the host.".to_owned(),
+        1 if restricted == 0 => format!(
+            "1 VM runs on this host and can be observed{}.",
+            without_agent(vms)
+        ),
+        1 => "1 VM runs on this host and cannot be observed in full.".to_owned(),
         n => format!("{n} VMs run on this host; {observed}."),
+    }
+}
+
+/// " in full", or how many of these VMs have no guest agent.
+fn without_agent(vms: &[VmFacts]) -> String {
+    let lacks_agent =
+        |vm: &&VmFacts| lacks(vm).any(|(what, _)| what == AbilityName::QemuGuestAgent);
+    match vms.iter().filter(lacks_agent).count() {
+        0 => " in full".to_owned(),
+        n if n == vms.len() => " (without a guest agent)".to_owned(),
+        n => format!(" ({n} without a guest agent)"),
     }
 }
 

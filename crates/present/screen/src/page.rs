@@ -39,8 +39,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State) {
         below,
     );
     let text = match state.view {
-        View::List => "↑↓ select  Enter details  <> sort  r reverse  t trace exits  ? help  q end",
-        _ => "↑↓ scroll  Esc list  t trace exits  q end",
+        View::List => "↑↓ select  Enter details  <> sort  r reverse  t trace exits  ? help  q quit",
+        _ => "↑↓ scroll  Esc list  t trace exits  q quit",
     };
     frame.render_widget(Paragraph::new(text).style(Style::new().reversed()), keys);
 }

@@ -52,7 +52,7 @@ const DEFAULT: [WorkloadName; 4] = [
 machine-type, firmware, machine, cpus, memory-mib, pinning, cpu-flag.FLAG, accel.PROPERTY, memory-backend.PROPERTY, kernel-arg.NAME, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, an option of the workload (bs=4K, disk.bs=4K), or a setting of the disk as in `vmtax layers`. A comma \
 in a value is doubled (,,), as for QEMU.
-Metrics are analysed after each round, until all have a verdict or the budget is spent; intervals are corrected for these \
+Metrics are analysed after each round, until every metric has a result or --budget is used up; intervals are corrected for these \
 interim analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
 With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold, 3 if no metric could be tested: docs/compare.md.
 
@@ -100,7 +100,7 @@ pub struct CompareOptions {
     /// Duration of each time-limited workload: 500ms, 5s; `syscalls` divides it among its calls
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// For exec CMD: go on where CMD fails, and let its failing runs count; otherwise its first failure in the baseline
+    /// For exec CMD: continue if CMD fails, and count its failing runs; otherwise its first failure in the baseline
     /// ends the run
     #[arg(long)]
     ignore_failure: bool,
@@ -330,7 +330,7 @@ impl CompareOptions {
             (None, 0) => Ok(Compared::Sides),
             (None, n) if n < self.variants.len() + self.qemu.len() + self.kernel.len() => {
                 OptionsError::usage(
-                    "recordings can only be compared with recordings: give folders alone, or variants alone",
+                    "recordings can only be compared with recordings: give either recordings or variants",
                 )
             }
             (None, 1) => {

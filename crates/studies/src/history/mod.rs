@@ -284,7 +284,7 @@ impl History {
         };
         (!changes.is_empty()).then(|| {
             format!(
-                "the last tuning of {subject} ({}, {day}) kept {}; since then {}; now kept: {}",
+                "the last run of `tune` for {subject} ({}, {day}) kept {}; changed since: {}; this run kept {}",
                 last.folder,
                 last.kept,
                 changes.join(", "),
@@ -397,8 +397,8 @@ mod tests {
             "another workload"
         );
         let second = tuning(2, "10.0 /b", "nothing", "{}");
-        let expected = "the last tuning of this workload (tuning-1, 2026-11-01) kept cache=none, 49 % less time; since then \
-                        QEMU 7.2 /a → 10.0 /b; now kept: nothing";
+        let expected = "the last run of `tune` for this workload (tuning-1, 2026-11-01) kept cache=none, 49 % less time; changed since: \
+                        QEMU 7.2 /a → 10.0 /b; this run kept nothing";
         assert_eq!(said(&history, &second).as_deref(), Some(expected));
         history.runs.push(second);
         // The last one counts, not the first.
@@ -504,8 +504,8 @@ mod tests {
         let other = tuning_of_vm(2, Some("web01"), Some("19-7"), "10.0").unwrap();
         assert_eq!(said(&history, &other), None, "another VM of that name");
         let upgraded = tuning_of_vm(2, Some("renamed"), Some("18-6"), "10.0").unwrap();
-        let expected = "the last tuning of VM libvirt 18-6 (tuning-1, 2026-11-01) kept \"Remove the I/O limits of disk0\", faster by 98 %; \
-                        since then QEMU 7.2 → 10.0; now kept: \"Remove the I/O limits of disk0\", faster by 98 %";
+        let expected = "the last run of `tune` for VM libvirt 18-6 (tuning-1, 2026-11-01) kept \"Remove the I/O limits of disk0\", faster by 98 %; \
+                        changed since: QEMU 7.2 → 10.0; this run kept \"Remove the I/O limits of disk0\", faster by 98 %";
         assert_eq!(
             said(&history, &upgraded).unwrap().replace('\u{a0}', " "),
             expected

@@ -35,7 +35,7 @@ const LARGE: &str = "many-";
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// A newer vmtax wrote it.
-    #[error("{path} has schema {schema}, which this vmtax does not know, and is left alone: update vmtax, then `vmtax history --dir {runs}` adds what is missing",
+    #[error("{path} has schema {schema}, which this vmtax does not know, so it is not changed: update vmtax, then `vmtax history --dir {runs}` adds the missing runs",
         path = .path.display(), runs = line(.path.parent()))]
     TooNew {
         /// Folder of the history.
@@ -44,7 +44,7 @@ pub enum HistoryError {
         schema: u32,
     },
     /// A link, a file, a pipe.
-    #[error("{path} is not a folder: move it away, then `vmtax history --dir {runs}` makes the history again",
+    #[error("{path} is not a directory: move it away, then `vmtax history --dir {runs}` makes the history again",
         path = .path.display(), runs = line(Some(.runs)))]
     NotAFolder {
         /// In place of a folder of the history.
@@ -53,7 +53,7 @@ pub enum HistoryError {
         runs: PathBuf,
     },
     /// The system does not give what is there.
-    #[error("cannot read {path} ({source}): see to its owner and its permissions", path = .path.display())]
+    #[error("cannot read {path} ({source}): check its owner and its permissions", path = .path.display())]
     Read {
         /// The file, or its folder.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum HistoryError {
         source: io::Error,
     },
     /// A file cannot be written.
-    #[error("the history of {folder} cannot be written ({why}): see to its owner, its permissions and the room on its disk, then \
+    #[error("the history of {folder} cannot be written ({why}): check its owner, its permissions and the free space on its disk, then \
              `vmtax history --dir {runs}` adds what is missing of its recordings", folder = .runs.display(), runs = line(Some(.runs)))]
     Write {
         /// Folder of the recordings.

@@ -362,9 +362,9 @@ fn undo(before: &Settings, after: &Settings) -> String {
         format!("| `{key}={value}` | {was} |\n")
     };
     format!(
-        "# Undo\n\nThe tuning changed no VM: it hands over settings. Where you applied them, restore the former settings, and restart \
+        "# Undo\n\n`vmtax tune` changed no VM. If you applied these settings, restore the former ones and restart \
          the VM.\n\n| setting | undo |\n|---|---|\n{}\n\
-         - QEMU: the lines behind `# Undo` in `qemu.args`.\n\
+         - QEMU: the lines after `# Undo` in `qemu.args`.\n\
          - libvirt: `virsh edit DOMAIN`, with the `<driver>` that the comment in `libvirt.xml` has; remove `<iothreads>` and \
          `<qemu:override>` if they were not there before.\n",
         changed(before, after).map(row).collect::<String>()

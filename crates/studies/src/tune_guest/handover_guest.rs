@@ -21,7 +21,7 @@ pub(super) fn file(found: &GuestTuneFindings, answer: &str) -> Option<ReportFile
         .map(|(key, before, after)| row(key, before, after))
         .collect();
     let content = format!(
-        "# Settings of the guest\n\n{answer}\n\n{traps}\nThe tuning changed no VM. Words in capitals are the VM's own.\n\n\
+        "# Settings of the guest\n\n{answer}\n\n{traps}\n`vmtax tune` changed no VM. Replace the words in capitals by your VM's values.\n\n\
          | setting | QEMU | libvirt | undo |\n|---|---|---|---|\n{rows}"
     );
     Some(handover::file("tuned/guest.md", content))

@@ -52,7 +52,7 @@ pub struct GuestTuneOptions {
     /// Also try settings that lose data when the host crashes (cache=unsafe) or weaken the guest's security (mitigations=off)
     #[arg(long = "unsafe", conflicts_with = "vm")]
     risks_data: bool,
-    /// For exec CMD: go on where CMD fails, and let its failing runs count; otherwise its first failure ends the tuning
+    /// For exec CMD: continue if CMD fails, and count its failing runs; otherwise its first failure ends the run
     #[arg(long, conflicts_with = "vm")]
     ignore_failure: bool,
     /// For the workload `disk`, if a change is kept: trace the requests of the guest without and with it in one more run, to show
@@ -74,9 +74,7 @@ impl GuestTuneOptions {
         how: &Measuring,
     ) -> Result<CheckedPlan, OptionsError> {
         if self.common.measurement.rounds.is_some() {
-            return OptionsError::usage(
-                "a tuning takes as many rounds as it needs: bound it with --duration",
-            );
+            return OptionsError::usage("`tune` takes no --rounds: limit it with --duration");
         }
         let twin_of = |like: &String| twin(like, self.disk.as_deref());
         let mut like = self.like.as_ref().map(twin_of).transpose()?;
@@ -126,7 +124,7 @@ impl GuestTuneOptions {
             None => Ok(like.map_or(usual, |twin| like::machine(twin, usual))),
             Some([one]) if one.is_guest() => Ok(*one),
             Some(_) => OptionsError::usage(
-                "a tuning is of one guest: name one with --machine, as kvm or tcg",
+                "`tune` measures one guest: select it with --machine, as kvm or tcg",
             ),
         }
     }
@@ -146,7 +144,7 @@ impl GuestTuneOptions {
         }
         if self.like.is_some() && !workload.needs_disk() && self.argv().is_none() {
             return OptionsError::usage(
-                "--like makes a twin of a VM's disk: tune it for disk, --fio JOB or exec CMD",
+                "--like copies the disk of a VM: use it with disk, --fio JOB or exec CMD",
             );
         }
         Ok(())
@@ -282,11 +280,11 @@ impl Tuning<'_> {
         let (mut candidates, mut not_tried) = candidates(&target, &self.baseline.set);
         let most = GuestTuneSpec::MAX_CANDIDATES;
         for more in candidates.drain(most.min(candidates.len())..) {
-            let why = format!("more than {most} changes do not fit into a tuning");
+            let why = format!("`tune` tries at most {most} changes");
             not_tried.push(untried(more.name, why));
         }
         if self.has_small_image {
-            let why = "a workload that writes would fill an image of the original's size, and the twin's is covered by its cache: tune \
+            let why = "a workload that writes would fill an image of the original's size, and the L2 cache covers the scratch image: tune \
                        for reads";
             not_tried.push(untried("l2-cache-size".to_owned(), why));
         }
@@ -468,7 +466,7 @@ fn metric(
         let metric = all.iter().find(|metric| metric.id() == id);
         return metric.copied().ok_or_else(|| {
             OptionsError::Usage(format!(
-                "--metric '{}' is none of {name}: choose from {ids}",
+                "--metric '{}' is not a metric of {name}: choose from {ids}",
                 id.escape_default()
             ))
         });
@@ -486,9 +484,9 @@ fn metric(
     let usual = all.iter().find(|metric| USUAL_METRICS.contains(metric));
     match (all.as_slice(), only.or(usual)) {
         ([one], _) | (_, Some(one)) => Ok(*one),
-        ([], None) => OptionsError::usage(format!("{name} gives no figure to tune for")),
+        ([], None) => OptionsError::usage(format!("{name} has no metric to tune for")),
         _ => OptionsError::usage(format!(
-            "{name} has several figures: name the one that decides with --metric: {ids}"
+            "{name} has several metrics: select one with --metric: {ids}"
         )),
     }
 }

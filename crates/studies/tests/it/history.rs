@@ -379,7 +379,7 @@ fn what_is_no_folder_is_not_written_into() {
             ] {
                 let error = error.to_string();
                 assert!(
-                    error.contains(place) && error.contains("is not a folder"),
+                    error.contains(place) && error.contains("is not a directory"),
                     "{error}"
                 );
             }

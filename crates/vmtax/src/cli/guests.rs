@@ -154,7 +154,7 @@ pub struct PlaceArgs {
     /// The disk that a fio job may overwrite: the one of --disk, named once more. It may not be mounted or in use
     #[arg(long, value_name = "FILE")]
     pub destroy: Option<PathBuf>,
-    /// The shared tree; only its folder `scratch` is written to
+    /// The shared tree; only its directory `scratch` is written to
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,
     /// The echo server of net-rr, UDP and TCP (RFC 862): ADDRESS:PORT

@@ -66,7 +66,7 @@ impl RecordArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each file is recognized by what it begins with: trace.dat of trace-cmd 2 and 3, perf.data with tracepoints, the \
+    after_help = "The format of each file is recognized by its header: trace.dat of trace-cmd 2 and 3, perf.data with tracepoints, the \
 text of tracefs (trace, trace_pipe), of `trace-cmd report` and `perf script`, QEMU's trace (simple and log backend). They are \
 of one VM: host, guest and QEMU. The report names what the files do not hold, and how their clocks were joined. Stacks of \
 perf.data: `vmtax profile import`. See docs/import.md.

@@ -15,7 +15,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     }
     if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
         return Err(Fault::Usage(
-            "nothing to write: name a folder with --dataset, or a file with --perfetto, --parquet or --segments"
+            "nothing to write: name a directory with --dataset, or a file with --perfetto, --parquet or --segments"
                 .to_owned(),
         ));
     }
@@ -126,7 +126,7 @@ fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {
         File::create(path).map_err(|e| {
             Fault::file(
                 format!(
-                    "creating {}: name a file in a folder that you may write to",
+                    "creating {}: name a file in a directory that you may write to",
                     path.display()
                 ),
                 e,

@@ -73,7 +73,7 @@ pub fn undo(args: &UndoArgs) -> Result<ExitCode, Fault> {
     vmtax_live::remove_stale_histograms();
     let undone = vmtax_live::undo(args.recording.as_deref());
     if undone.is_empty() {
-        print("Nothing to undo: no setting is written down as changed by this user.\n")?;
+        print("Nothing to undo: no change by `vmtax tune` is recorded for this user.\n")?;
     }
     for line in undone.iter().map(outcome) {
         print(&format!("{}\n", vmtax_report::printable(&line)))?;

@@ -27,7 +27,7 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
     let (files, guest) = (args.files.clone(), args.guest_trace.clone());
     if let Some(guest) = guest.as_ref().filter(|guest| !files.contains(guest)) {
         return Err(Fault::Usage(format!(
-            "--guest-trace {} is none of the files: name it among them, too",
+            "--guest-trace {} is not one of the files: give it among them, too",
             guest.display()
         )));
     }

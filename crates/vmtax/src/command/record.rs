@@ -125,16 +125,16 @@ pub(super) fn check_folder(args: &RecordArgs) -> Result<(), Fault> {
 fn make_usable(path: &Path) -> Result<(), Fault> {
     let shown = path.display();
     fs::create_dir_all(path).map_err(|e| {
-        let what = format!("making the folder {shown}: name one with --output");
+        let what = format!("making the directory {shown}: name one with --output");
         Fault::file(what, e)
     })?;
     if fs::read_dir(path).is_ok_and(|mut files| files.next().is_some()) {
         return Err(Fault::Usage(format!(
-            "{shown} holds files already: name a new folder with --output"
+            "{shown} contains files already: name a new directory with --output"
         )));
     }
     access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(|e| {
-        let what = format!("{shown}: name another folder with --output");
+        let what = format!("{shown}: name another directory with --output");
         Fault::file(what, e.into())
     })
 }

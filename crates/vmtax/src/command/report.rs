@@ -79,7 +79,7 @@ fn newest(dir: &Path) -> Result<PathBuf, Fault> {
     let Some(newest) = all.pop() else {
         let dir = dir.display();
         return Err(Fault::Usage(format!(
-            "no recordings in {dir}: `vmtax run --quick` makes one, --dir names another folder"
+            "no recordings in {dir}: `vmtax run --quick` makes one, --dir names another directory"
         )));
     };
     note(&newest.folder.display().to_string());
@@ -145,7 +145,7 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
         let beside = folder.join(file.name);
         if let Some(parent) = beside.parent() {
             let shown = parent.display();
-            let what = || format!("making the folder {shown}: name another with --output");
+            let what = || format!("making the directory {shown}: name another with --output");
             std::fs::create_dir_all(parent).map_err(|e| Fault::file(what(), e))?;
         }
         put_file(&beside, &file.content)?;

@@ -89,7 +89,7 @@ fn other_settings_are_another_series() {
 #[test]
 fn what_cannot_be_shown_is_said() {
     let place = Place::new();
-    history(&place, "").fails(&["there is no folder"]);
+    history(&place, "").fails(&["there is no directory"]);
     place.run(RUN).succeeds();
     history(&place, "cpu.events --machine tcg").fails(&[
         "no run in",
@@ -249,7 +249,7 @@ fn exporting_again_changes_nothing_and_a_damaged_recording_keeps_no_other_out() 
             .arg(&recording)
     };
     export("dataset").fails(&[
-        "there is no folder no-recording",
+        "there is no directory no-recording",
         "1 of 2 recordings, 2 files written, 0 unchanged",
     ]);
     let before = contents(&place.path("dataset"));

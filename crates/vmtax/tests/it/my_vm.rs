@@ -213,7 +213,7 @@ fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
     ]);
     place
         .vmtax("profile --vm no-such-vm")
-        .fails(&["no VM is", &name(1), "vmtax vms"]);
+        .fails(&["no VM matches", &name(1), "vmtax vms"]);
     place
         .vmtax("profile --vm a --pid 1")
         .fails(&["--vm", "cannot be used with"]);

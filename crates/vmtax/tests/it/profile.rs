@@ -109,7 +109,7 @@ fn known_shares_are_found_on_cpu() {
     let once_more = format!("profile --duration 1 --output out --pid {}", running.pid());
     place
         .vmtax(&once_more)
-        .fails(&["out holds files already", "--output"]);
+        .fails(&["out contains files already", "--output"]);
     profile(&place, &running, "second", "");
     let outcome = place
         .vmtax("profile diff out second")
@@ -511,18 +511,18 @@ fn a_folder_that_will_not_do_is_told_before_the_time_is_spent() {
     ] {
         let outcome = place
             .vmtax(&words)
-            .fails(&["held holds files already", "--output"]);
+            .fails(&["held contains files already", "--output"]);
         assert!(outcome.took.as_secs() < 10, "{outcome}");
     }
     place
         .vmtax(&of_process("file/in"))
-        .fails(&["making the folder file/in", "--output"]);
+        .fails(&["making the directory file/in", "--output"]);
     place
         .vmtax(&of_process("/proc/none"))
         .fails(&["/proc/none", "--output"]);
     place
         .vmtax("profile import absent --output held")
-        .fails(&["held holds files already"]);
+        .fails(&["held contains files already"]);
     // What was made to see whether it can be made is gone; what was there is not.
     fs::create_dir(place.path("empty")).unwrap();
     for out in ["new/folder", "empty"] {

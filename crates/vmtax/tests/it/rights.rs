@@ -378,7 +378,7 @@ fn root_is_not_led_out_of_a_folder_that_it_uses() {
                 );
             }
             Trap::LinkAsHistory | Trap::PipeAsHistory => {
-                drop(outcome.says(".history is not a folder"))
+                drop(outcome.says(".history is not a directory"))
             }
             Trap::LinkAsRecording => {}
         }

@@ -86,7 +86,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     let text = place.vmtax("report out").succeeds().stdout;
     assert!(
         text.contains("time per operation ÷")
-            && text.contains("It was left on")
+            && text.contains("Kept: ")
             && text.contains("vmtax undo"),
         "{text}"
     );

@@ -133,7 +133,7 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
         .start(300)
         .outcome()
         .exits(0);
-    let outcome = outcome.says("not twinned: device <oddity> x");
+    let outcome = outcome.says("not copied from the VM: device <oddity> x");
     let found = json(&outcome.stdout)["findings"].clone();
     assert_eq!(kept(&found), [REMEDY], "{found:#}");
     let tuned = |name: &str| fs::read_to_string(place.path("out/tuned").join(name)).unwrap();
@@ -147,7 +147,7 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     place
         .vmtax("report out")
         .succeeds()
-        .shows("twin of libvirt domain web01")
+        .shows("configuration of libvirt domain web01")
         .shows("virsh define");
     assert_eq!(state(&image), before, "the original was written to");
     place.nothing_is_left();
@@ -515,7 +515,7 @@ fn what_has_no_twin_is_said_in_one_line() {
     let file = few(&place, &plan, &["cache=none"]);
     let outcome = place.vmtax("run").arg(&file).start(180).outcome().exits(2);
     outcome
-        .says("twin of a QEMU command line")
+        .says("test guest with the configuration of a QEMU command line")
         .says("unsupported machine type")
         .says("--machine-type");
     place.nothing_is_left();

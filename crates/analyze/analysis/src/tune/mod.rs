@@ -104,9 +104,9 @@ fn row(
     };
     let why = |series: &PairSeries| match series.decision() {
         Some(Decision::Unmeasurable) => {
-            Some("the load did not give this figure: it stopped, or is too small")
+            Some("the load gave no value of this metric: it stopped, or is too small")
         }
-        Some(Decision::Harms) => Some("taken back: each of the first 3 pairs cost over 5 % more"),
+        Some(Decision::Harms) => Some("reverted: each of the first 3 pairs cost over 5 % more"),
         _ => None,
     };
     let why = why(&screening).or(why(&confirmation)).map(str::to_owned);

@@ -183,14 +183,14 @@ fn of_two_that_help_each_is_confirmed_beside_the_other_and_their_total_is_measur
     );
     let beside = |number: usize| findings.outcome.candidates[number].beside.as_deref();
     assert_eq!((beside(0), beside(2)), (None, Some("change 0")));
-    // What harms is taken back after three pairs.
+    // What harms is reverted after three pairs.
     assert_eq!(findings.outcome.candidates[3].screening.unwrap().rounds, 3);
     assert!(
         findings.outcome.candidates[3]
             .why
             .as_deref()
             .unwrap()
-            .contains("taken back")
+            .contains("reverted")
     );
 }
 

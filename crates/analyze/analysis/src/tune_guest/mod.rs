@@ -127,7 +127,9 @@ fn row(measured: &Measured<'_>, number: usize, found: &InterimResult) -> TuneRow
     };
     let refused = measured.refused(number);
     let why = match screening.decision() {
-        Some(Decision::Unmeasurable) => Some("the workload did not give this figure".to_owned()),
+        Some(Decision::Unmeasurable) => {
+            Some("the workload gave no value of this metric".to_owned())
+        }
         Some(Decision::Harms) => Some(format!(
             "each of the first {HARMED_PAIRS} rounds cost over 5 % more"
         )),

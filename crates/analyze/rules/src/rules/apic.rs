@@ -8,10 +8,14 @@ use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::{count as grouped, percent};
 use vmtax_model::{Accelerator, Remedy, Setting};
 
-const APICV: Remedy<&str> =
-    Setting::named("host.apicv").remedy("Y", "Or let the host's CPU serve the local APIC: APICv");
-const AVIC: Remedy<&str> =
-    Setting::named("host.avic").remedy("Y", "Or let the host's CPU serve the local APIC: AVIC");
+const APICV: Remedy<&str> = Setting::named("host.apicv").remedy(
+    "Y",
+    "Or enable APICv: the CPU then serves the local APIC without exits",
+);
+const AVIC: Remedy<&str> = Setting::named("host.avic").remedy(
+    "Y",
+    "Or enable AVIC: the CPU then serves the local APIC without exits",
+);
 
 pub(super) const INTERRUPT_COMMANDS: Rule = Rule {
     id: "interrupt-commands",
@@ -19,11 +23,11 @@ pub(super) const INTERRUPT_COMMANDS: Rule = Rule {
     remedies: &[
         Setting::named("cpu-flag.kvm-pv-ipi").remedy(
             "on",
-            "Let a Linux guest interrupt several vCPUs by one exit",
+            "Enable kvm-pv-ipi: a Linux guest then interrupts several vCPUs with one exit",
         ),
         Setting::named("cpu-flag.hv-ipi").remedy(
             "on",
-            "Or, for Windows: let it interrupt several vCPUs by one exit (with hv-vpindex)",
+            "Or, for Windows: enable hv-ipi (with hv-vpindex), which interrupts several vCPUs with one exit",
         ),
         APICV,
         AVIC,
@@ -46,8 +50,10 @@ pub(super) const TASK_PRIORITY: Rule = Rule {
     id: "task-priority",
     finds: "accesses to the task priority of the local APIC by an exit each, which together take a hundredth of the vCPUs' time and more (where no time is known: 1000 a second and vCPU; Windows by recorded exits: unproven here)",
     remedies: &[
-        Setting::named("cpu-flag.hv-vapic")
-            .remedy("on", "For Windows: let it keep its task priority in memory"),
+        Setting::named("cpu-flag.hv-vapic").remedy(
+            "on",
+            "For Windows: enable hv-vapic, which keeps the task priority in memory",
+        ),
         APICV,
         AVIC,
     ],
@@ -79,14 +85,14 @@ fn of_register(evidence: &Evidence<'_>, register: Register, what: &str) -> Vec<F
 
 pub(super) const SETTING_APICV: Rule = Rule {
     id: "setting-apicv",
-    finds: "a KVM that does not let the host's CPU serve the local APIC of a running VM (APICv, AVIC), so that interrupts take exits",
+    finds: "APICv (AVIC) off in KVM, though the host's CPU could serve the local APIC of a running VM, so that interrupts take exits",
     remedies: &[
         Remedy {
-            action: "Let the host's CPU serve the local APIC: APICv",
+            action: "Enable APICv: the CPU then serves the local APIC without exits",
             ..APICV
         },
         Remedy {
-            action: "Let the host's CPU serve the local APIC, where the CPU's AVIC has no known fault: AVIC",
+            action: "Enable AVIC, if this CPU's has no known fault: the CPU then serves the local APIC without exits",
             ..AVIC
         },
     ],

@@ -15,7 +15,7 @@ const fn kvm_clock(undo: &'static str) -> Remedy<&'static str> {
         place: SettingPlace::GuestSysfs,
         setting: FILE,
         value: "kvm-clock",
-        action: "Let the guest read kvm-clock (CONFIG_KVM_GUEST=y)",
+        action: "Use kvm-clock in the guest (CONFIG_KVM_GUEST=y)",
         line: "echo kvm-clock > /sys/devices/system/clocksource/clocksource0/current_clocksource",
         cost: Some(ChangeCost::Live),
         read_back: FILE,
@@ -35,15 +35,15 @@ const INVARIANT_TSC: Remedy<&str> = Remedy {
 };
 
 /// Hyper-V's clock, which Windows reads without an exit where the TSC is invariant.
-const HYPER_V_CLOCK: Remedy<&str> =
-    Setting::named("cpu-flag.hv-time").remedy("on", "Or, for Windows: give it Hyper-V's clock");
+const HYPER_V_CLOCK: Remedy<&str> = Setting::named("cpu-flag.hv-time")
+    .remedy("on", "Or, for Windows: enable hv-time, Hyper-V's clock");
 
 /// A machine without an HPET.
 pub(super) const NO_HPET: Remedy<&str> = Remedy {
     place: SettingPlace::QemuArgument,
     setting: "qemu-args",
     value: "-machine hpet=off",
-    action: "Or take the HPET away",
+    action: "Or start the VM without an HPET",
     line: "-machine hpet=off # libvirt: <clock><timer name='hpet' present='no'/></clock> # Proxmox: qm set VMID --args '-machine hpet=off'",
     cost: Some(ChangeCost::VmRestart),
     read_back: "/sys/devices/system/clocksource/clocksource0/available_clocksource in the guest",
@@ -86,7 +86,7 @@ pub(super) const REFERENCE_COUNTER: Rule = Rule {
             ..INVARIANT_TSC
         },
         instruction(
-            "And let the host itself use the TSC: KVM offers the page only then",
+            "And use the TSC as the host's clock source: KVM offers the page only then",
             "cat /sys/devices/system/clocksource/clocksource0/current_clocksource",
         ),
     ],

@@ -28,7 +28,7 @@ const TCG: Rule = Rule {
     id: "configured-tcg",
     finds: "a configuration by which QEMU translates the guest's instructions (TCG), though KVM would execute them",
     remedies: &[instruction(
-        "Let KVM run the guest; `vmtax doctor` says what it needs",
+        "Use KVM; `vmtax doctor` says what it needs",
         "-accel kvm # libvirt: <domain type='kvm'> # Proxmox: qm set VMID --kvm 1",
     )],
     source: "QEMU manual, System Emulation, Introduction: KVM executes most of a guest's instructions natively",
@@ -156,7 +156,7 @@ const WRITE_THROUGH: Rule = Rule {
     remedies: &[
         Setting::named("cache").remedy(
             "none",
-            "Let the guest decide when to flush: a guest that never flushes can lose its last writes",
+            "Use a write-back cache: a guest that never flushes can lose its last writes",
         ),
         TUNE_TWIN,
     ],
@@ -165,7 +165,10 @@ const WRITE_THROUGH: Rule = Rule {
         of_disks(evidence, |disk| {
             let is_through = ["writethrough", "directsync"].contains(&disk.cache.as_str());
             is_through.then(|| {
-                format!("QEMU flushes each write on {} before it completes (cache={}).", disk.name, disk.cache)
+                format!(
+                    "QEMU flushes each write on {} before it completes (cache={}).",
+                    disk.name, disk.cache
+                )
             })
         })
     },
@@ -198,10 +201,10 @@ const USER_NETWORK: Rule = Rule {
     remedies: &[
         Setting::named("backend").remedy(
             "passt",
-            "Let passt, a process of its own, move the packets; it needs no rights, either",
+            "Use passt as the backend: a separate process, which needs no privileges",
         ),
         instruction(
-            "Or use a tap on a bridge, which takes rights",
+            "Or use a tap on a bridge, which needs privileges",
             "-netdev tap,vhost=on,… # libvirt: <interface type='bridge'>",
         ),
     ],
@@ -222,7 +225,7 @@ const NO_VHOST: Rule = Rule {
     id: "configured-no-vhost",
     finds: "a virtio card on a tap whose packets QEMU itself moves, without vhost-net",
     remedies: &[instruction(
-        "Let the host's kernel move the packets: vhost-net",
+        "Use vhost-net: the host's kernel moves the packets",
         "-netdev tap,vhost=on,… # libvirt: <driver name='vhost'/>",
     )],
     source: "Linux kernel, vhost-net: the host's kernel moves packets without QEMU",

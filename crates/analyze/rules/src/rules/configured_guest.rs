@@ -117,7 +117,7 @@ const WINDOWS_HPET: Rule = Rule {
     finds: "a Windows guest with an HPET and without both timer and clock of Hyper-V: each of its ticks is an interrupt of a device that QEMU emulates (unproven here)",
     remedies: &[
         instruction(
-            "Take the HPET away, once the guest has hv-time and hv-stimer",
+            "Remove the HPET, once the guest has hv-time and hv-stimer",
             "-machine …,hpet=off # libvirt: <timer name='hpet' present='no'/> # Proxmox: qm set VMID --args '-machine hpet=off'",
         ),
         measurement(
@@ -256,7 +256,7 @@ const HUGE_PAGES: Rule = Rule {
     finds: "a guest of 16 GiB and more whose memory is not of huge pages by its configuration",
     remedies: &[
         instruction(
-            "Have transparent huge pages on at the host, or reserve huge pages for it",
+            "Enable transparent huge pages on the host, or reserve huge pages for the guest",
             "-object memory-backend-memfd,hugetlb=on,… # libvirt: <memoryBacking><hugepages/></memoryBacking> # Proxmox: qm set VMID --hugepages 2",
         ),
         measurement(

@@ -49,7 +49,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             place: SettingPlace::GuestCommandLine,
             setting: "kernel-args",
             value: "idle=poll",
-            action: "Let the guest's CPUs poll instead of halting, where each has a host CPU to itself",
+            action: "Poll instead of halting in the guest (idle=poll), if each vCPU has a host CPU to itself",
             line: "idle=poll",
             cost: Some(ChangeCost::GuestReboot),
             read_back: "/proc/cmdline in the guest",

@@ -38,7 +38,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
             let off = Setting::named("host.halt-poll-ns").live("0");
             (share >= MAX_SHARE && vain > useful).then(|| Finding {
                 change: Some(LiveChange {
-                    action: "Let KVM poll for no halted vCPU".to_owned(),
+                    action: "Disable KVM's halt polling".to_owned(),
                     cost: ChangeCost::HostSetting,
                     metric: Some(LiveMetric::Requests),
                     disk: None,

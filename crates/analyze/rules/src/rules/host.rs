@@ -176,7 +176,10 @@ pub(super) const HOST: &[Rule] = &[
         TransparentHugePagesOff,
         "transparent huge pages that QEMU cannot ask for",
         PAGES_DOCS,
-        [Setting::named("host.thp").remedy("madvise", "Let programs ask for them, as QEMU does")]
+        [Setting::named("host.thp").remedy(
+            "madvise",
+            "Set transparent huge pages to madvise, which QEMU uses"
+        )]
     ),
     host!(
         NoHugePages,

@@ -16,7 +16,7 @@ pub(super) const FAST_TICK: Rule = Rule {
     remedies: &[Remedy {
         cost: Some(ChangeCost::GuestReboot),
         ..instruction(
-            "Let the guest tick less often: HZ=100 or 250, and NO_HZ, for a Linux guest",
+            "Reduce the guest's timer rate: HZ=100 or 250, and NO_HZ, for a Linux guest",
             "",
         )
     }],

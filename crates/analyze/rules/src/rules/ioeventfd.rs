@@ -11,14 +11,14 @@ pub(super) const NOTIFY_WITHOUT_IOEVENTFD: Rule = Rule {
     finds: "kicks of a virtio device that go on to QEMU's own vCPU thread",
     remedies: &[Setting::named("ioeventfd").remedy(
         "on",
-        "Switch ioeventfd on: KVM then wakes another thread, and the guest goes on",
+        "Switch ioeventfd on: KVM then wakes another thread, and the vCPU continues",
     )],
     source: "QEMU commit 0ebf76aae583: an emulated NVMe disk went from 35,000 to 41,000 requests a second, one at a time",
     evaluate: |evidence| {
         about_exits(evidence, |exits| {
             let kicks = exits.writes_to_qemu(Register::Notify);
             let text = format!(
-                "QEMU's vCPU threads themselves handle {} kicks of virtio devices: the guest stands still meanwhile.",
+                "QEMU's vCPU threads themselves handle {} kicks of virtio devices: the vCPU does not run the guest during this time.",
                 count(kicks)
             );
             exits

@@ -27,10 +27,14 @@ const MAX_MAJOR_FAULTS: f64 = 10.0;
 /// KVM's counter of huge pages that it split because a guest executed code in them.
 const SPLITS: &str = "nx_lpage_splits";
 
-const EPT: Remedy<&str> =
-    Setting::named("host.ept").remedy("Y", "Let the CPU translate the guest's addresses: EPT");
-const NPT: Remedy<&str> =
-    Setting::named("host.npt").remedy("Y", "Let the CPU translate the guest's addresses: NPT");
+const EPT: Remedy<&str> = Setting::named("host.ept").remedy(
+    "Y",
+    "Enable EPT: the CPU then translates the guest's addresses",
+);
+const NPT: Remedy<&str> = Setting::named("host.npt").remedy(
+    "Y",
+    "Enable NPT: the CPU then translates the guest's addresses",
+);
 
 pub(super) const SHADOW_PAGING: Rule = Rule {
     id: "shadow-paging",
@@ -41,11 +45,11 @@ pub(super) const SHADOW_PAGING: Rule = Rule {
             "grep . /sys/module/kvm_*/parameters/{ept,npt} 2>/dev/null",
         ),
         Remedy {
-            action: "Else switch them on: EPT",
+            action: "Else enable EPT",
             ..EPT
         },
         Remedy {
-            action: "Else switch them on: NPT",
+            action: "Else enable NPT",
             ..NPT
         },
     ],
@@ -88,7 +92,7 @@ pub(super) const SPLIT_HUGE_PAGES: Rule = Rule {
     finds: "huge pages that KVM splits because the guest executes code in them (nx_huge_pages), for a hundredth of the vCPUs' time and more",
     remedies: &[Setting::named("host.nx-huge-pages").remedy(
         "N",
-        "Only where all guests are trusted, keep huge pages whole: a guest can halt a vulnerable CPU then",
+        "Only if you trust all guests: do not split huge pages; a guest can then halt a vulnerable CPU",
     )],
     source: "Linux kernel documentation, iTLB multihit",
     evaluate: |evidence| {

@@ -146,7 +146,7 @@ const EXITS_PORT: Rule = Rule {
     remedies: &[
         TRACE_EXITS,
         instruction(
-            "For a Linux guest: let it read kvm-clock or the TSC, and log to a virtio console",
+            "For a Linux guest: use kvm-clock or the TSC as the clock source, and log to a virtio console",
             "",
         ),
         instruction(
@@ -169,7 +169,7 @@ const EXITS_MSR: Rule = Rule {
     finds: "exits by accesses to model-specific registers: timers and interrupts between vCPUs, for the most part",
     remedies: &[
         instruction(
-            "Let a guest tick less often (HZ=100 or 250, NO_HZ), and wake its vCPUs less",
+            "Reduce the guest's timer rate (HZ=100 or 250, NO_HZ), and wake its vCPUs less often",
             "",
         ),
         instruction(
@@ -236,7 +236,7 @@ const EXITS_MEMORY: Rule = Rule {
     finds: "exits by page faults of the guest's memory, and on AMD by accesses to registers of devices in memory",
     remedies: &[
         instruction(
-            "Keep the guest's memory in huge pages, and do not let the host swap, merge or move it",
+            "Keep the guest's memory in huge pages, and prevent the host from swapping, merging or moving it",
             "",
         ),
         measurement("See which: memory or a device", "vmtax exits --vm VM"),

@@ -29,9 +29,10 @@ pub(super) const SETTINGS: &[Rule] = &[
 const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     id: "setting-transparent-huge-pages",
     finds: "transparent huge pages that are off on the host of a running VM",
-    remedies: &[
-        Setting::named("host.thp").remedy("madvise", "Let QEMU ask for them, then restart the VM")
-    ],
+    remedies: &[Setting::named("host.thp").remedy(
+        "madvise",
+        "Set transparent huge pages to madvise, which QEMU uses, then restart the VM",
+    )],
     source: "Linux kernel documentation, Transparent Hugepage Support",
     evaluate: |evidence| {
         let is_off = value(evidence, "host.thp") == Some("never");
@@ -74,7 +75,7 @@ const HUGE_PAGE_POOL: Rule = Rule {
 const NX_HUGE_PAGES: Rule = Rule {
     id: "setting-nx-huge-pages",
     finds: "a KVM that splits the huge pages of a running VM that have code (nx_huge_pages)",
-    remedies: &[Setting::named("host.nx-huge-pages").remedy("N",         "Only where all guests are trusted, keep huge pages whole: a guest can halt a vulnerable CPU then")],
+    remedies: &[Setting::named("host.nx-huge-pages").remedy("N",         "Only if you trust all guests: do not split huge pages; a guest can then halt a vulnerable CPU")],
     source: "Linux kernel documentation, iTLB multihit",
     evaluate: |evidence| {
         let is_on = value(evidence, "host.nx-huge-pages") == Some("Y");
@@ -150,7 +151,7 @@ const KSM: Rule = Rule {
 const NO_HALT_POLLING: Rule = Rule {
     id: "setting-no-halt-polling",
     finds: "a KVM that does not poll before a halted vCPU of a running VM sleeps",
-    remedies: &[Setting::named("host.halt-poll-ns").remedy("200000",         "For guests that wake up often, and where host CPUs are free, let KVM poll; the default on x86 is 200,000 ns")],
+    remedies: &[Setting::named("host.halt-poll-ns").remedy("200000",         "For guests that wake up often, and if host CPUs are idle: enable halt polling; the default on x86 is 200,000 ns")],
     source: "Linux kernel documentation, The KVM halt polling system",
     evaluate: |evidence| {
         let is_kvm = evidence

@@ -83,7 +83,7 @@ pub(super) const SHARE_FAILED: Rule = Rule {
 pub(super) const TOO_FEW_SHARE_ROUNDS: Rule = Rule {
     id: "too-few-share-rounds",
     finds: "too few rounds to show which configuration is faster",
-    remedies: &[rounds("Take ROUNDS rounds or more")],
+    remedies: &[rounds("Use ROUNDS rounds or more")],
     source: "",
     evaluate: |evidence| {
         let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else {

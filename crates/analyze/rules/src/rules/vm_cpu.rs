@@ -122,7 +122,7 @@ pub(super) const VM_SERVING_WAIT: Rule = Rule {
     finds: "a main loop, an iothread or a vhost worker that waits for a host CPU for a tenth of the time and more, and longer than it runs: its devices wait with it",
     remedies: &[
         Remedy {
-            action: "Let the thread run on a host CPU that no other task uses",
+            action: "Pin the thread to a host CPU that no other task uses",
             ..OWN_AFFINITY
         },
         measurement(
@@ -291,7 +291,7 @@ fn on_all_cpus(vm: &VmRates) -> Option<LiveChange> {
         value: vm.settings.host_cpus.clone(),
     });
     live(
-        "Let the VM's threads run on all CPUs of the host",
+        "Set the CPU affinity of the VM's threads to all CPUs of the host",
         unpinned.collect(),
     )
 }

@@ -68,13 +68,13 @@ pub(super) const VM_WRITE_THROUGH: Rule = Rule {
             place: SettingPlace::GuestSysfs,
             setting: "CACHE_FILE",
             value: "write back",
-            action: "Let the guest decide when to flush",
+            action: "Switch the disk to write-back in the guest: writes that it has not flushed are lost if the host crashes",
             line: "echo \"write back\" | sudo tee CACHE_FILE # in the guest; CACHE_DISK: its name for DISK_NAME",
             cost: Some(ChangeCost::Live),
             read_back: "QMP query-block: writeback",
             undo: "echo \"write through\" | sudo tee CACHE_FILE",
         },
-        Setting::named("cache").remedy("none", "Start the VM with a cache that is written back: a guest that never flushes can lose its last writes"),
+        Setting::named("cache").remedy("none", "Start the VM with a write-back cache: a guest that never flushes can lose its last writes"),
     ],
     source: "QEMU manual page, -drive: cache",
     evaluate: |evidence| {
@@ -167,7 +167,7 @@ fn written_back(disk: &DiskSettings, guest: &GuestDiskSettings) -> Option<LiveCh
         flushed: Some(disk.device.clone()),
     };
     let action = format!(
-        "Let the guest decide when to flush its writes on {} (without a flush a crash of the host loses the last ones)",
+        "Switch {} to write-back in the guest (writes that it has not flushed are lost if the host crashes)",
         guest.name
     );
     is_through.then(|| LiveChange {

@@ -35,7 +35,7 @@ pub(super) const VM_GUEST_CLOCK: Rule = Rule {
     id: "vm-guest-clock",
     finds: "a guest whose clock source is a device that QEMU emulates (ACPI PM timer, HPET), though it has a faster one; where VM exits are traced, pm-timer-clock and hpet-clock say how often it is read",
     remedies: &[Setting::named(CLOCK_SOURCE_FILE)
-        .remedy("VALUE", "Let the guest read a clock that needs no exit")],
+        .remedy("VALUE", "Use a clock source that needs no VM exit")],
     source: "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures",
     evaluate: |evidence| about_vm(evidence, clock),
 };
@@ -55,7 +55,7 @@ fn clock(vm: &VmRates) -> Option<Finding> {
     let change = LiveChange {
         metric: Some(LiveMetric::Exits),
         ..live_change(
-            format!("Let the guest read its time from {best}"),
+            format!("Set the guest's clock source to {best}"),
             setting,
             best.clone(),
         )
@@ -74,7 +74,12 @@ fn clock(vm: &VmRates) -> Option<Finding> {
 pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
     id: "vm-guest-scheduler",
     finds: "a guest that schedules the requests of a disk by bfq or kyber, 500 a second and more",
-    remedies: &[Setting::named("/sys/block/GUEST_DISK/queue/scheduler").remedy("VALUE", "Let the guest pass requests on as they come; its processes have no I/O priorities then")],
+    remedies: &[
+        Setting::named("/sys/block/GUEST_DISK/queue/scheduler").remedy(
+            "VALUE",
+            "Set the guest's I/O scheduler to none; its processes then have no I/O priorities",
+        ),
+    ],
     source: "Linux kernel documentation, Switching Scheduler",
     evaluate: |evidence| {
         each_guest_disk(evidence, |disk, io| {
@@ -100,7 +105,7 @@ pub(super) const VM_GUEST_SCHEDULER: Rule = Rule {
 pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
     id: "vm-guest-read-ahead",
     finds: "a guest with a read-ahead below 32 KiB that waits for small reads of that disk for a twentieth of the time and more",
-    remedies: &[Setting::named("/sys/block/GUEST_DISK/queue/read_ahead_kb").remedy("VALUE", "Let the guest read ahead, in files that it opens from then on; random reads take longer by it")],
+    remedies: &[Setting::named("/sys/block/GUEST_DISK/queue/read_ahead_kb").remedy("VALUE", "Increase the guest's read-ahead, for files that it opens afterwards; random reads then take longer")],
     source: "TuneD, profile throughput-performance: readahead",
     evaluate: |evidence| {
         each_guest_disk(evidence, |disk, io| {
@@ -116,7 +121,7 @@ pub(super) const VM_GUEST_READ_AHEAD: Rule = Rule {
             let waits =
                 io.reads_per_s >= MIN_PER_S && waiting(io.reads_per_s, io.read_ns?) >= MIN_SHARE;
             let action = format!(
-                "Let the guest read {READ_AHEAD_KB} KiB ahead on {}",
+                "Set the guest's read-ahead on {} to {READ_AHEAD_KB} KiB",
                 disk.name
             );
             let values = [now, READ_AHEAD_KB].map(|kib| kib.to_string());

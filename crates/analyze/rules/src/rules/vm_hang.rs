@@ -41,7 +41,7 @@ pub(super) const VM_PROCESS_TRACED: Rule = Rule {
     id: "vm-process-traced",
     finds: "a VM whose process a debugger or another tracer stopped: all its threads are in state t",
     remedies: &[instruction(
-        "Let the tracer continue QEMU, or detach it",
+        "Continue QEMU in the tracer, or detach the tracer",
         "",
     )],
     source: STATES,

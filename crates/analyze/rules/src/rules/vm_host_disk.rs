@@ -18,7 +18,7 @@ pub(super) const VM_HOST_SCHEDULER: Rule = Rule {
         place: SettingPlace::HostSysfs,
         setting: "/sys/block/HOST_DISK/queue/scheduler",
         value: "none",
-        action: "Let the host pass requests on as they come; its processes and control groups have no I/O priorities and weights there then",
+        action: "Set the I/O scheduler of the host's disk to none; processes and control groups then have no I/O priorities and weights on it",
         line: "echo none | sudo tee /sys/block/HOST_DISK/queue/scheduler",
         cost: Some(ChangeCost::HostSetting),
         read_back: "/sys/block/HOST_DISK/queue/scheduler",

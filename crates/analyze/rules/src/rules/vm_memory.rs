@@ -33,13 +33,16 @@ pub(super) const VM_SWAPPED: Rule = Rule {
             place: SettingPlace::Qmp,
             setting: "balloon",
             value: "SIZE",
-            action: "Let the guest's balloon return memory",
+            action: "Inflate the guest's balloon: the guest returns memory to the host",
             line: "DEFLATE",
             cost: Some(ChangeCost::Live),
             read_back: "QMP query-balloon",
             undo: "INFLATE",
         },
-        Setting::named("host.swappiness").remedy("10", "And let the host swap later"),
+        Setting::named("host.swappiness").remedy(
+            "10",
+            "And lower the host's swappiness: the host swaps later",
+        ),
     ],
     source: "Linux kernel documentation, Documentation for /proc/sys/vm: swappiness",
     evaluate: |evidence| {

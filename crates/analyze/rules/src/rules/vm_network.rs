@@ -25,9 +25,10 @@ pub(super) const VM_SLIRP: Rule = Rule {
     remedies: &[
         Setting::named("backend").remedy(
             "passt",
-            "Let passt, a process of its own, move the packets; it needs no rights, either",
+            "Use passt as the backend: a separate process, which needs no privileges",
         ),
-        Setting::named("backend").remedy("tap", "Or use a tap, which takes a bridge and rights"),
+        Setting::named("backend")
+            .remedy("tap", "Or use a tap, which needs a bridge and privileges"),
         measurement(
             "Measure how much faster that is",
             "vmtax compare backend=user backend=passt backend=tap -- net-stream",
@@ -78,9 +79,9 @@ pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
             "See which offloads the guest's card has",
             "ethtool -k eth0 # in the guest",
         ),
-        Remedy { line: "-device virtio-net-pci,…,csum=on,gso=on,host_tso4=on,host_tso6=on,guest_csum=on,guest_tso4=on,guest_tso6=on", ..Setting::named("host_tso4").remedy("on", "Let the guest hand over packets of up to 64 KiB, which the host segments where it has to") },
+        Remedy { line: "-device virtio-net-pci,…,csum=on,gso=on,host_tso4=on,host_tso6=on,guest_csum=on,guest_tso4=on,guest_tso6=on", ..Setting::named("host_tso4").remedy("on", "Enable checksum offload and TSO of the card: the guest hands over packets of up to 64 KiB, and the host segments them if necessary") },
         instruction(
-            "Or switch it on in the guest, where it was switched off there",
+            "Or enable TSO, GSO and GRO in the guest, if they are off there",
             "ethtool -K eth0 tso on gso on gro on",
         ),
     ],
@@ -116,7 +117,7 @@ pub(super) const VM_TAP_IN_MAIN_LOOP: Rule = Rule {
     id: "vm-tap-in-main-loop",
     finds: "a main loop that is on a CPU four fifths of the time and more, and moves ten thousand and more packets a second of taps without vhost-net",
     remedies: &[
-        Setting::named(NetBackend::VHOST).remedy("on", "Let threads of the host's kernel move the packets, one for each queue of the card (host: `modprobe vhost_net`)"),
+        Setting::named(NetBackend::VHOST).remedy("on", "Use vhost-net: the host's kernel moves the packets, with one thread for each queue (host: `modprobe vhost_net`)"),
         measurement(
             "See where the time of a packet goes",
             "vmtax layers --device net --vm VM",

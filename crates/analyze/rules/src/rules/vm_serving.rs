@@ -87,7 +87,7 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
         place: SettingPlace::Qmp,
         setting: "iothread.poll-max-ns",
         value: "32768",
-        action: "Let the iothread poll for the next request before it sleeps; polling takes CPU time",
+        action: "Set the iothread's poll-max-ns: it polls for the next request before it sleeps, which takes CPU time",
         line: "POLL",
         cost: Some(ChangeCost::Live),
         read_back: "QMP query-iothreads: poll-max-ns",
@@ -126,7 +126,7 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
                 path: path.clone(),
                 property: "poll-max-ns".to_owned(),
             };
-            let action = format!("Let the iothread {name} poll before it sleeps");
+            let action = format!("Set poll-max-ns of the iothread {name} to {POLL_MAX_NS}");
             let is_short =
                 io.per_s() >= MANY_REQUESTS_PER_S && in_flight < 1.0 && blkavg < MAX_BLKAVG_NS;
             (is_short && is_alone).then(|| Finding {
@@ -149,7 +149,7 @@ pub(super) const VM_MONITOR_FLOOD: Rule = Rule {
     finds: "a main loop that is busy a fifth of the time and more while hundreds of monitor commands a second arrive, or take a tenth of a CPU to read; needs debug-threads=on",
     remedies: &[
         instruction(
-            "Find the program that sends them, and let it ask less often or wait for events",
+            "Find the program that sends the commands, and make it send fewer or wait for events",
             "sudo ss -xp | grep -e qmp -e monitor",
         ),
         measurement("See which functions hold the BQL", "vmtax profile --vm VM"),
@@ -186,7 +186,7 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
             "qemu-system-x86_64 --version",
         ),
         instruction(
-            "Until then let the guest forget the names that it does not use",
+            "Until then drop the guest's unused dentries and inodes",
             "echo 2 | sudo tee /proc/sys/vm/drop_caches # in the guest",
         ),
     ],

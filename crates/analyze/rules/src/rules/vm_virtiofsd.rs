@@ -13,7 +13,10 @@ const SOURCE: &str = "Linux kernel documentation, Control Group v2: CPU";
 pub(super) const VM_VIRTIOFSD_STOPPED: Rule = Rule {
     id: "vm-virtiofsd-stopped",
     finds: "a virtiofsd that a signal stopped: the guest's accesses to its tree never end",
-    remedies: &[instruction("Let it continue", "sudo kill -CONT DAEMON_PID")],
+    remedies: &[instruction(
+        "Continue it (SIGCONT)",
+        "sudo kill -CONT DAEMON_PID",
+    )],
     source: "Linux manual pages, signal(7): SIGSTOP",
     evaluate: |evidence| {
         each(
@@ -57,7 +60,7 @@ pub(super) const VM_VIRTIOFSD_WAIT: Rule = Rule {
     finds: "a virtiofsd whose threads wait for a host CPU for a twentieth of the time and more",
     remedies: &[
         instruction(
-            "Let it run on all CPUs",
+            "Set its CPU affinity to all CPUs",
             "sudo taskset -a -p -c 0-$(($(nproc --all) - 1)) DAEMON_PID",
         ),
         instruction("See what else runs on its CPU", "top -H"),

@@ -64,7 +64,7 @@ impl Plan {
         let is_odd = |name: &String| name.len() > 64 || !name.chars().all(is_plain);
         if self.name.is_empty() || is_odd(&self.name) {
             return invalid(format!(
-                "name '{}' must be 1 to 64 letters, digits, '-' or '_': it names a folder",
+                "name '{}' must be 1 to 64 letters, digits, '-' or '_': it names a directory",
                 self.name.escape_default()
             ));
         }
@@ -190,7 +190,7 @@ impl Plan {
                 if tree.path.is_some() && share.option("readonly") == Some("off") =>
             {
                 refused(
-                    "your own folder is only ever read: leave share.readonly=off or tree.path out",
+                    "your own directory is only ever read: leave share.readonly=off or tree.path out",
                 )
             }
             _ => Ok(()),

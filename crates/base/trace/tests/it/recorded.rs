@@ -166,7 +166,7 @@ fn a_folder_without_a_trace_is_an_error() {
             .to_string()
             .contains("failed to read")
     );
-    says("give the folder of a trace");
+    says("give the directory of a trace");
     put("a.cpu0.raw", "");
     says("header_page");
     put("header_page", "nothing");

@@ -23,7 +23,7 @@ pub enum ChangeError {
     },
     /// Somebody else has set it since.
     #[error(
-        "{setting} is \"{now}\" and was left so: somebody else changed it since vmtax set \"{expected}\". Change it back by hand if that was not meant"
+        "{setting} was not restored: it is \"{now}\", but vmtax had set \"{expected}\", so somebody else changed it. If that was not intended, restore it yourself"
     )]
     Theirs {
         /// Setting that somebody else changed.

@@ -314,7 +314,7 @@ fn no_host_disk(error: &ProbeError) -> Missing {
     Missing {
         what: "the host's disk".to_owned(),
         why: error.to_string(),
-        fix: "choose a folder on a file system of a disk with --dir".to_owned(),
+        fix: "choose a directory on a file system of a disk with --dir".to_owned(),
     }
 }
 

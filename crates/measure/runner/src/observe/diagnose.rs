@@ -154,7 +154,7 @@ fn guest_not_read(error: &VmmError) -> Missing {
     Missing {
         what: "settings of the guest's kernel".to_owned(),
         why: error.to_string(),
-        fix: "start qemu-guest-agent in the guest, and let it read files (guest-file-open, guest-file-read)".to_owned(),
+        fix: "start qemu-guest-agent in the guest, and permit it to read files (guest-file-open, guest-file-read)".to_owned(),
     }
 }
 

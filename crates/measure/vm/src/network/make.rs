@@ -136,8 +136,7 @@ pub(super) fn on_host_loopback() -> Result<Made, MachineError> {
             });
         }
     }
-    let why =
-        "ports of 127.0.0.1 were free for UDP and taken for TCP, or the next one was; try again";
+    let why = "ports of 127.0.0.1 were tried: none was free for UDP and TCP together with the next one; try again";
     Err(MachineError::NoNetwork(format!("{PORTS} {why}")))
 }
 

@@ -80,7 +80,7 @@ pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
     jail.portmapper = jail.portmapper.as_deref().map(found).transpose()?;
     mounts::own(&jail.root)?;
     let made = jail.furnish(&program).and_then(|()| jail.enter());
-    made.map_err(|e| MachineError::system("making the server's root folder", e))?;
+    made.map_err(|e| MachineError::system("making the server's root directory", e))?;
     let _portmapper = jail
         .portmapper
         .as_deref()

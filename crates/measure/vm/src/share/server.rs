@@ -236,7 +236,7 @@ fn jail(sharing: &Sharing, file: &str) -> Result<Vec<String>, MachineError> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, MachineError> {
-    std::path::absolute(path).map_err(|e| MachineError::system("the current folder", e))
+    std::path::absolute(path).map_err(|e| MachineError::system("the current directory", e))
 }
 
 /// Taken by nobody now; nfs-ganesha cannot be handed a socket.

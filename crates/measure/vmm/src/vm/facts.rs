@@ -133,7 +133,7 @@ fn no_limits(cgroup: Option<&Cgroup>) -> Option<Missing> {
             "start the VM in its own group: `systemd-run --scope`",
         ),
         Some(cgroup) if access(&cgroup.folder, Access::WRITE_OK).is_ok() => return None,
-        _ => ("its folder is not writable", "run vmtax as root"),
+        _ => ("its directory is not writable", "run vmtax as root"),
     };
     Some(missing("limits of its control group", why, fix))
 }

@@ -20,7 +20,7 @@ pub enum FindError {
     )]
     NoVms,
     /// Others run, but none of that name.
-    #[error("no VM is \"{name}\"; those that run: {known}. `vmtax vms` lists them")]
+    #[error("no VM matches \"{name}\". Running: {known} (`vmtax vms` lists them)")]
     Unknown {
         /// As it was given.
         name: String,
@@ -28,7 +28,7 @@ pub enum FindError {
         known: String,
     },
     /// It stands for more than one.
-    #[error("\"{name}\" stands for several VMs: {found}. Name one by its PID")]
+    #[error("\"{name}\" matches several VMs: {found}. Name one by its PID")]
     Ambiguous {
         /// As it was given.
         name: String,
@@ -37,7 +37,7 @@ pub enum FindError {
     },
     /// The process of a plan is another VM now, or none.
     #[error(
-        "process {pid} is not the VM of the plan, {planned}, but {now}: name the VM again, `vmtax vms` lists those that run"
+        "process {pid} is not the VM of the plan, {planned}, but {now}: name the VM again, `vmtax vms` lists the running VMs"
     )]
     OtherVm {
         /// PID of the process.
@@ -255,7 +255,7 @@ fn by_socket(path: &str) -> Result<i32, FindError> {
         .metadata()
         .map_err(|e| error(&e.to_string()))?;
     if !data.file_type().is_socket() {
-        return Err(error("it is a file of another kind"));
+        return Err(error("it is not a socket"));
     }
     let stream = connect(Path::new(path), ATTACH_TIMEOUT).map_err(|e| error(&e.to_string()))?;
     let not_visible =

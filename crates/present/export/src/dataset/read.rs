@@ -47,7 +47,7 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     warnings.extend(left_out("are no tables of vmtax", &unsuitable, remedy));
     if unusable > 0 {
         warnings.push(format!(
-            "{unusable} figures are 0, negative or not finite: they are left out, since their ratios say nothing."
+            "{unusable} figures are 0, negative or not finite: they are ignored, because their ratios are undefined."
         ));
     }
     let mut data = all.data(&mut warnings);
@@ -201,7 +201,7 @@ impl Merged {
         }
         if nameless > 0 {
             warnings.push(format!(
-                "{nameless} runs are of no known host: they are left out. They were recorded by an older vmtax; measure again."
+                "{nameless} runs have no known host and are ignored. They were recorded by an older vmtax; measure again."
             ));
         }
         data

@@ -85,7 +85,7 @@ impl Found<'_> {
     /// Moves the raw format to what is not tried: a raw image has the size of what is written.
     fn leave_out_raw(&mut self) {
         self.all.retain(|one| one.name != "format=raw");
-        let why = "the twin's image is larger than what is written of it";
+        let why = "the scratch image is larger than its written part";
         self.not_tried.push(untried("format=raw".to_owned(), why));
     }
 
@@ -231,14 +231,14 @@ fn on_bus(known: &KnownChange, baseline: &Settings, set: &mut Settings) -> Optio
     let (key, value) = known.set[0];
     if bus.starts_with("virtio") || !devices::is_of_virtio(key) || !Variant::is_of_disk(key) {
         return (key == "request-merging" && bus != "virtio-blk")
-            .then_some("it is of virtio-blk alone");
+            .then_some("only virtio-blk has it");
     }
     if (key, value) == ("iothread", "on") {
         // It is worth little without: the two are one change.
         set.insert("bus".to_owned(), "virtio-blk".to_owned());
         return None;
     }
-    Some("the disk is none of virtio: tune again once bus=virtio-blk is kept")
+    Some("the disk is not on virtio: run tune again once bus=virtio-blk is kept")
 }
 
 /// QEMUs of this host that are newer than the one that is used: the first, which is used where none is named, and the newest.

@@ -36,7 +36,7 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     lines.extend(findings.code.iter().map(guest::code_method));
     if findings.file.is_none() {
         lines.push(format!(
-            "vmtax itself used {} of a CPU meanwhile.",
+            "vmtax itself used {} of a CPU during the recording.",
             percent(findings.own_cpu)
         ));
     }

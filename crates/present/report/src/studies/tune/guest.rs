@@ -34,7 +34,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
     ];
     Report {
         study: "compare",
-        title: "Tuning of a guest".to_owned(),
+        title: "Tuning of a test guest".to_owned(),
         answer: answer(recording, found),
         basis: [place, host(recording)].concat(),
         next: next(recording, found),
@@ -69,7 +69,7 @@ fn from(found: &GuestTuneFindings) -> String {
     let settings = found.baseline.iter().filter(|(key, _)| !share(key));
     let settings = settings.map(|(key, value)| format!("{key}={value}"));
     let like = found.like.as_ref().map_or(String::new(), |like| {
-        format!("twin of {}, disk {}, ", like.source, like.disk)
+        format!("configuration of {}, disk {}; ", like.source, like.disk)
     });
     format!("{like}baseline {}", settings.joined(", "))
 }
@@ -80,7 +80,7 @@ pub fn answer(recording: &Recording, found: &GuestTuneFindings) -> String {
     let what = workload(recording);
     let bound = found.at_most.map_or(String::new(), |most| {
         let most = percent(most.max(0.0));
-        format!(" (at most {most} of the time, of those that were measured to the end)")
+        format!(" (upper bound of the gain of the fully measured changes: {most} of the time)")
     });
     super::answer(&what, &found.outcome, &bound, |total, rows| {
         let medians = found.before.zip(found.after);
@@ -183,7 +183,7 @@ fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> +
     worse.map(|row| {
         let [before, after] = [row.before, row.after].map(|median| super::value(row, median));
         format!(
-            "What is kept costs elsewhere: {}, {before} → {after}.",
+            "The kept changes make another metric worse: {}, {before} → {after}.",
             row.name
         )
     })

@@ -31,21 +31,16 @@ fn answer(found: &TuneFindings) -> String {
     let name = vm::name(&found.vm);
     let [first, others @ ..] = &found.outcome.candidates[..] else {
         return format!(
-            "{name}: there is nothing to try while it runs: no cause was found that a live setting removes."
+            "{name}: no change to try while it runs: no cause was found that a live setting addresses."
         );
     };
     if !found.applied {
-        return format!("{name}: to try: {}", to_try(&first.candidate, others.len()));
+        return format!("{name}: {}", to_try(&first.candidate, others.len()));
     }
     super::answer(&name, &found.outcome, "", |total, rows| {
         let actions = rows.iter().map(|row| &*row.candidate.change.action);
         let actions = actions.joined("; ");
-        let state = match (found.is_on, rows.len() > 1) {
-            (true, false) => "It was left on",
-            (true, true) => "They were left on",
-            (false, false) => "It is not kept",
-            (false, true) => "They are not kept",
-        };
+        let state = if found.is_on { "Kept" } else { "Reverted" };
         // The figure that counts, where it is one of the VM's.
         let moved = found.moved.iter().find(|row| row.name == found.metric);
         let moved = moved.map_or(String::new(), |row| {
@@ -55,22 +50,23 @@ fn answer(found: &TuneFindings) -> String {
             )
         });
         let (gain, metric) = (gain(total), &found.metric);
-        format!("{name}: {metric}{moved}, {gain}. {actions}. {state}.")
+        format!("{name}: {metric}{moved}, {gain}. {state}: {actions}.")
     })
 }
 
-/// "Unpin its vCPUs (at most 12 % of the time), and 2 other changes. Nothing was changed yet."
+/// "3 changes to try, first: Unpin its vCPUs (upper bound of the gain: 12 % of the time). Nothing was changed yet."
 fn to_try(first: &Candidate, others: usize) -> String {
     let most = match first.ceiling {
         0.0 => String::new(),
-        ceiling => format!(" (at most {} of the time)", percent(ceiling)),
+        ceiling => format!(
+            " (upper bound of the gain: {} of the time)",
+            percent(ceiling)
+        ),
     };
-    let others = only_if(
-        others > 0,
-        format!(", and {}", counted(others as u64, "other change")),
-    );
+    let first_of_several = only_if(others > 0, ", first".to_owned());
     format!(
-        "{}{most}{others}. Nothing was changed yet.",
+        "{} to try{first_of_several}: {}{most}. Nothing was changed yet.",
+        counted(others as u64 + 1, "change"),
         first.change.action
     )
 }
@@ -100,8 +96,8 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
 }
 
 fn changes(found: &TuneFindings) -> Table {
-    let at_most = "At most: the fraction of the time that its cause takes.";
-    let table = super::changes(&found.outcome).column(figures("at most"), |row| {
+    let at_most = "Upper bound: the fraction of the time that the cause takes.";
+    let table = super::changes(&found.outcome).column(figures("upper bound"), |row| {
         match row.candidate.ceiling {
             ceiling if ceiling > 0.0 => percent(ceiling),
             _ => NONE.to_owned(),
@@ -261,8 +257,8 @@ mod tests {
         let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
         assert_eq!(
             answer(&helped),
-            "db: latency of disk requests (BLKAVG) fell from 46.0 ms to 881 µs, time per operation ÷50.0 (95 % CI 12.5–100). Remove the \
-             I/O limits of disk0. It was left on."
+            "db: latency of disk requests (BLKAVG) fell from 46.0 ms to 881 µs, time per operation ÷50.0 (95 % CI 12.5–100). Kept: \
+             Remove the I/O limits of disk0."
         );
         let rejected = TuneRow {
             screening: Some(total),
@@ -279,9 +275,9 @@ mod tests {
         );
         assert_eq!(
             answer(&found(vec![kept.clone(), kept.clone()], false)),
-            "db: to try: Remove the I/O limits of disk0 (at most 90 % of the time), and 1 other change. Nothing was changed yet."
+            "db: 2 changes to try, first: Remove the I/O limits of disk0 (upper bound of the gain: 90 % of the time). Nothing was changed yet."
         );
-        assert!(answer(&found(Vec::new(), true)).contains("nothing to try"));
+        assert!(answer(&found(Vec::new(), true)).contains("no change to try"));
         assert_eq!(settings(&kept), "I/O limits of d0: none");
     }
 }

@@ -142,7 +142,7 @@ fn moved() -> Value {
 }
 
 fn not_tried() -> Value {
-    json!([{"action": "Use raw images", "line": "qemu-img convert", "why": "the VM has to be restarted"}, {"action": "Pin", "line": "", "why": "a person has to decide"}])
+    json!([{"action": "Use raw images", "line": "qemu-img convert", "why": "needs a restart of the VM"}, {"action": "Pin", "line": "", "why": "needs your decision"}])
 }
 
 /// A tuning of a running VM.
