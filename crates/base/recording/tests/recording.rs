@@ -241,7 +241,7 @@ fn an_unwritable_folder_is_named() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("a-file/runs") && error.contains("choose a folder"),
+        error.contains("a-file/runs") && error.contains("choose a directory"),
         "{error}"
     );
     let mut bad = plan();
