@@ -7,8 +7,8 @@ use super::study::{Compare, ObservedVm, ProfileSettings, SizeRange, Study, WithC
 use super::variant::Variant;
 use crate::{
     GuestTunePart, GuestTuneSpec, GuestTuneStep, ImportedFiles, Machine, Missing, Probes,
-    SECRET_REMOVED, Tree, TuneSpec, VmIdentity, WorkloadSpec, remove_secrets_of_values, without_secrets,
-    words_without_secrets,
+    SECRET_REMOVED, Tree, TuneSpec, VmIdentity, WorkloadSpec, remove_secrets_of_values,
+    without_secrets, words_without_secrets,
 };
 
 /// The trials to make, how often and in which order. As TOML:

@@ -3,7 +3,9 @@
 //! `<qemu:env name='TOKEN' value='…'/>`, values that a domain hands to its firmware.
 
 use super::found::Found;
-use super::names::{begins_harmless, is_harmless, is_material, is_secret, is_secret_of_query, is_variable};
+use super::names::{
+    begins_harmless, is_harmless, is_material, is_secret, is_secret_of_query, is_variable,
+};
 use std::ops::Range;
 
 /// Begins of tokens, with the number of bytes that they have at least.
