@@ -178,10 +178,8 @@ fn variants_that_differ_in_the_workload_take_turns_in_one_boot() {
 fn attributes_of_the_guests_request_queue_change_from_turn_to_turn() {
     let place = Place::new();
     // A read of 64 KiB becomes sixteen requests.
-    let words = format!(
-        "default block-queue.max_sectors_kb=4 {} --rounds 8 --repeats 1 --budget 4m",
-        fast_guest().1
-    );
+    let words =
+        "default block-queue.max_sectors_kb=4 --machine tcg --rounds 8 --repeats 1 --budget 4m";
     let read = "disk disk.bs=64K disk.count=30 disk.time=0";
     compare(&place, &format!("{words} -- {read}"))
         .start(300)

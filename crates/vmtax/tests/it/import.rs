@@ -60,7 +60,7 @@ fn requests_in_a_qemus_log_are_those_of_its_disks() {
         .shows("GAVG");
     let refused = place
         .vmtax("import qemu.log --guest-trace other.dat")
-        .fails(&["none of the files"]);
+        .fails(&["is not one of the files"]);
     assert_eq!(
         refused
             .stderr

@@ -261,11 +261,11 @@ fn what_cannot_be_read_is_named() {
     );
     says(
         &|t| t.put("guest-trace/header_page", "nonsense"),
-        &["header_page", "record the trace again"],
+        &["header_page", "record it again"],
     );
     says(
         &|t| t.put(COMPLETE, "nonsense"),
-        &["block_rq_complete", "record the trace again"],
+        &["block_rq_complete", "record it again"],
     );
     says(
         &|t| t.put("guest-trace/clock", "local\n"),

@@ -185,7 +185,7 @@ fn what_others_recorded_is_shown() {
     place.put("perf.data", "PERFILE2 and no more");
     place
         .vmtax("profile import perf.data")
-        .fails(&["perf.data", "record the trace again"]);
+        .fails(&["perf.data", "record it again"]);
     place
         .vmtax("profile import absent")
         .fails(&["absent", "perf.data file"]);

@@ -341,7 +341,7 @@ fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
     for name in ["nfs3", "nfs4"] {
         let error = error(&report, name);
         assert!(
-            error.contains("loop device") && error.contains("the server's root folder"),
+            error.contains("loop device") && error.contains("the server's root directory"),
             "{error}"
         );
     }

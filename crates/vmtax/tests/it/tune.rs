@@ -187,7 +187,8 @@ fn a_quota_is_removed_and_proven_by_the_vcpus_time() {
     let (found, row) = proposed(
         &place,
         vm.pid() as u32,
-        "--apply --slice 0.3",
+        // In several periods of the quota at least one has CPU time left.
+        "--apply --slice 0.5",
         "vm-throttled",
     );
     assert_eq!(row["verdict"], "keep", "{found:#}");

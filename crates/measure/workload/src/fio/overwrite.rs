@@ -42,9 +42,9 @@ pub(crate) fn claim(disk: &Path, named: Option<&Path>, option: &str) -> Result<F
     if let Some(device) = loop_device_of(disk) {
         return Err(in_use(format!("which is the file of /dev/{device}")));
     }
-    match lock_owner(&file) {
-        Ok(None) => Ok(file),
-        Ok(Some(())) => Err(in_use(
+    match is_locked(&file) {
+        Ok(false) => Ok(file),
+        Ok(true) => Err(in_use(
             "which another program has locked, as QEMU does".to_owned(),
         )),
         Err(error) => Err(in_use(format!("whose locks cannot be read ({error})"))),
@@ -75,8 +75,8 @@ fn loop_device_of(disk: &Path) -> Option<String> {
     Some(found.next()?.file_name().to_string_lossy().into_owned())
 }
 
-/// `Some` if another program has a lock on any part of a file.
-fn lock_owner(file: &File) -> io::Result<Option<()>> {
+/// Returns true if another program has a lock on any part of a file.
+fn is_locked(file: &File) -> io::Result<bool> {
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -89,7 +89,7 @@ fn lock_owner(file: &File) -> io::Result<Option<()>> {
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(()))
+    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
 }
 
 #[cfg(test)]

@@ -212,7 +212,7 @@ fn a_host_without_a_name_is_known_by_its_machine_id() {
     let data = read(folder.path(), TODAY).unwrap();
     assert_eq!(hosts(&data), ["0123456789abcdef"]);
     assert!(
-        warns(&data, "1 runs are of no known host"),
+        warns(&data, "1 runs have no known host"),
         "{:?}",
         data.warnings
     );
