@@ -197,7 +197,7 @@ fn examples(after: &AfterHelp) -> Roff {
     roff
 }
 
-/// What is special about the command, then the statuses of all commands.
+/// Renders the statuses of the command itself, then those of all commands.
 fn exit_status(after: &AfterHelp, common: &Common) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXIT STATUS"]);

@@ -53,7 +53,7 @@ struct OpenCall {
     operations: Vec<usize>,
 }
 
-/// What a call does with requests.
+/// The part that a system call has in requests: it transfers, discards, submits or reaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallForm {
     /// Transfers data, and returns when that is done.

@@ -55,11 +55,11 @@ pub(crate) struct ColumnSums {
     pub clock: Option<ClockFinding>,
     pub missing: Vec<Missing>,
     pub corrected: CorrectedSums,
-    /// What fio measured itself; empty of other workloads.
+    /// Completion latency and requests in fio's own JSON; empty for other workloads.
     pub fio: FioSums,
 }
 
-/// What fio measured itself in its traced runs.
+/// Completion latency and requests as fio counted them in its traced runs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FioSums {
     /// Completion latencies, by fio's bins.

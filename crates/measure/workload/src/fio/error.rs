@@ -52,7 +52,7 @@ pub enum FioError {
         option: String,
         /// Path of the disk.
         disk: String,
-        /// What uses it.
+        /// Clause that says what uses the disk.
         why: String,
     },
     /// More jobs than are run.

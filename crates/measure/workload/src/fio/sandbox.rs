@@ -404,7 +404,7 @@ fn drop_rights() -> io::Result<()> {
 /// forgotten.
 ///
 /// # Errors
-/// Those of `mount_setattr`, and a path with a NUL byte.
+/// An error of `mount_setattr`, or of a path with a NUL byte.
 pub fn set_mount_attributes(at: &Path, attributes: u64) -> io::Result<()> {
     let path = CString::new(at.as_os_str().as_bytes())?;
     let more = libc::mount_attr {

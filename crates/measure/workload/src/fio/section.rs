@@ -71,7 +71,7 @@ impl Section {
         depth.saturating_mul(self.number("numjobs"))
     }
 
-    /// Its size where that is more than a disk of `bytes` has; the engine `null` has no disk.
+    /// Returns the job's size where that is more than a disk of `bytes` has; the engine `null` has no disk.
     pub fn size_over(&self, bytes: u64) -> Option<&str> {
         if self.get("ioengine") == Some("null") {
             return None;
