@@ -172,8 +172,9 @@ impl Space {
             .add_module(unwinding(path, range.clone(), bias, elf));
         let owner = CodeOwner::Module(number as u32);
         self.insert(Region { range, owner, bias });
-        if self.exe.is_empty() {
-            self.exe.clone_from(&mapping.path); // what is mapped first
+        // The program is what is mapped first, but for the vDSO, which may lie before it.
+        if self.exe.is_empty() && mapping.inode != 0 {
+            self.exe.clone_from(&mapping.path);
         }
         if let (FileSource::Process(pid), Some(at)) = (&self.source, descriptor) {
             for jit in registered_code(*pid, at.wrapping_add(bias)) {
@@ -393,4 +394,21 @@ fn jit(bytes: &[u8]) -> Option<Jit> {
     let debug_frame = file.section_by_name(".debug_frame")?.data().ok()?.to_vec();
     let range = text.address()..text.address().checked_add(text.size())?;
     (!range.is_empty()).then_some(Jit { range, debug_frame })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::parse_maps;
+    use super::*;
+
+    #[test]
+    fn the_program_is_no_vdso_that_lies_before_it() {
+        let maps = "7fc4a77fe000-7fc4a7800000 r-xp 00000000 00:00 0 [vdso]\n\
+                    7fc4a7a70000-7fc4a7fc0000 r-xp 00000000 fe:00 11723358 /sbin/static-pie\n";
+        let mut space = Space::empty(FileSource::Recorded(Default::default()));
+        for mapping in &parse_maps(maps) {
+            space.map(mapping, None);
+        }
+        assert_eq!(space.exe, "/sbin/static-pie");
+    }
 }
