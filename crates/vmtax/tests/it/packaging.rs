@@ -1,6 +1,7 @@
-//! What other programs take from `packaging`: Grafana's dashboard, the systemd unit, the GitHub Action.
+//! What other programs take from `packaging`: Grafana's dashboard, the systemd unit, the GitHub Action; what continuous integration does
+//! without the box.
 
-use crate::common::{Place, binary, skipped};
+use crate::common::{Place, binary, is_root, skipped};
 use crate::compare::{RUN, planted};
 use regex_lite::Regex;
 use serde_json::Value;
@@ -153,4 +154,61 @@ fn the_action_passes_each_input_on() {
             "{variable}"
         );
     }
+}
+
+#[test]
+fn a_box_that_cannot_be_made_is_named_with_its_reason() {
+    // All that `box/box image` needs before it makes one, but mmdebstrap.
+    let place = Place::new();
+    let programs = place.path("bin");
+    fs::create_dir(&programs).unwrap();
+    for program in [
+        "awk",
+        "apt-get",
+        "basename",
+        "cat",
+        "cc",
+        "cut",
+        "df",
+        "dirname",
+        "id",
+        "ln",
+        "mkdir",
+        "mkfs.ext4",
+        "python3",
+        "rm",
+        "sed",
+        "sha256sum",
+        "sh",
+        "ssh-keygen",
+        "tail",
+    ] {
+        let folders = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].iter();
+        let found = folders
+            .map(|folder| Path::new(folder).join(program))
+            .find(|path| path.exists());
+        if let Some(found) = found {
+            std::os::unix::fs::symlink(found, programs.join(program)).unwrap();
+        }
+    }
+    let caches = place.path("caches");
+    let image = place
+        .program(root().join("box/box"))
+        .arg("image")
+        .env("PATH", &programs)
+        .env("XDG_CACHE_HOME", &caches)
+        .env("CARGO_TARGET_DIR", place.path("target"))
+        .outcome();
+    // `.ci/run` goes on at this status, and says that ordinary KVM was not tested.
+    let reason = if is_root() {
+        "mmdebstrap is missing: scripts/setup box installs it"
+    } else {
+        "only root can make the image"
+    };
+    image
+        .exits(3)
+        .says(reason)
+        .says("no image of Debian trixie could be made");
+    let left = fs::read_dir(caches.join("vmtax/box")).unwrap().count();
+    assert_eq!(left, 0, "a half image");
 }
