@@ -7,6 +7,9 @@ use vmtax_model::{
     TrialRecord, TrialResult, Warning, WorkloadName, parse_size,
 };
 
+/// The smallest part of the time in which vCPUs could run that they waited for a host CPU and a warning names, percent.
+const NOTABLE_WAIT_PERCENT: u32 = 10;
+
 /// A metric by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
 pub(crate) fn values<'a>(
     results: impl Iterator<Item = (u32, &'a TrialResult)>,
@@ -163,8 +166,23 @@ pub(crate) fn warnings(
     all.extend(
         smaller_than_reference(plan, done).map(|what| Warning::SmallerThanReference { what }),
     );
+    // Of a command the rows have this wait.
+    for &machine in plan.machines.iter().filter(|_| plan.command().is_none()) {
+        all.extend(busy_host(machine, trials));
+    }
     add_warnings(&mut all, trials);
     all
+}
+
+/// A machine whose vCPUs waited for a host CPU for at least [`NOTABLE_WAIT_PERCENT`] of the time in which they could run.
+fn busy_host(machine: Machine, trials: &[TrialRecord]) -> Option<Warning> {
+    let of_machine = trials.iter().filter(|trial| trial.machine == machine);
+    let spent = of_machine.filter_map(|trial| trial.cpu_seconds);
+    let (ran, waited) = spent.fold((0.0, 0.0), |(ran, waited), cpu| {
+        (ran + cpu.guest, waited + cpu.ready)
+    });
+    let percent = (100.0 * waited / (ran + waited)).round() as u32; // without trials 0: a cast of no number
+    (percent >= NOTABLE_WAIT_PERCENT).then_some(Warning::BusyHost { machine, percent })
 }
 
 /// Adds a trial's warning unless it is there already; of stolen time only the largest share counts.

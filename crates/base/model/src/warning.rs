@@ -111,6 +111,13 @@ pub enum Warning {
         /// Reason for using the loopback device.
         reason: String,
     },
+    /// Another load on the host kept a guest's vCPUs waiting.
+    BusyHost {
+        /// Machine whose vCPUs waited.
+        machine: Machine,
+        /// Part of the time in which they could run that they waited for a host CPU, in percent rounded.
+        percent: u32,
+    },
     /// Another load took the CPUs while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.

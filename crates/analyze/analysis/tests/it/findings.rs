@@ -291,6 +291,12 @@ fn warnings_say_what_weakens_the_figures() {
         record.warnings.push(Warning::StolenTime {
             percent: (i as u32 * 5) % 12,
         });
+        record.cpu_seconds = (record.machine == Machine::TCG).then_some(CpuSeconds {
+            guest: 0.6,
+            qemu: 0.1,
+            ready: 0.4,
+            server: None,
+        });
         record.warnings.push(Warning::NoMemoryLimit {
             reason: "no cgroup".into(),
         });
@@ -324,6 +330,10 @@ fn warnings_say_what_weakens_the_figures() {
             },
             Warning::SmallerThanReference {
                 what: "cpu with time=0.5 (--full: 10)".into()
+            },
+            Warning::BusyHost {
+                machine: Machine::TCG,
+                percent: 40
             },
             Warning::StolenTime { percent: 11 },
             Warning::NoMemoryLimit {

@@ -109,6 +109,12 @@ pub(super) const WARNINGS: &[Rule] = &[
         "The echo server was on the host's loopback device, and guests reached it by QEMU's user-mode network ({reason}): there \
          is no tap, and native's packets cross no veth pair."
     )),
+    warning!("busy-host", "vCPUs of a measured guest that wait for a host CPU a tenth of the time in which they could run",
+    [instruction("Repeat on a quieter host", "")],
+    Warning::BusyHost { machine, percent } => format!(
+        "The host was busy: the vCPUs of the {machine} guest waited for a host CPU {percent} % of the time in which they could run. \
+         Its figures contain this wait, as native's contain their own."
+    )),
     warning!("stolen-time", "steal time of a host that is itself a VM",
     [instruction("Repeat on a quieter host", "")],
     Warning::StolenTime { percent } => format!(
@@ -169,6 +175,10 @@ mod tests {
             },
             Warning::OnHostLoopback {
                 reason: String::from("reason"),
+            },
+            Warning::BusyHost {
+                machine,
+                percent: 35,
             },
             Warning::StolenTime { percent: 1 },
         ];
