@@ -3,7 +3,7 @@
 
 use crate::ProfileError;
 use crate::exits::{Devices, NamedExits, named};
-use crate::fold::{clean, frame};
+use crate::flame::{clean, frame};
 use crate::recorded::{guest_profile, read, roles, samples, tree_devices};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_model::ShareMethod;
+use vmtax_model::{ShareMethod, in_effect};
 use vmtax_wire::{
     DISK_PARAMETER, DISK_SERIAL, Mount, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, SHARE,
     SHARE_MAC,
@@ -336,7 +336,7 @@ impl BlockQueue {
     fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.file(name))
             .ok()
-            .map(|text| chosen(&text).to_owned())
+            .map(|text| in_effect(&text).to_owned())
     }
 
     fn write(&self, name: &str, value: &str) -> Result<(), AgentError> {
@@ -354,14 +354,6 @@ fn scheduler_first<Value>(attributes: &BTreeMap<String, Value>) -> Vec<(&String,
     let (first, rest): (Vec<_>, Vec<_>) =
         attributes.iter().partition(|(name, _)| *name == SCHEDULER);
     first.into_iter().chain(rest).collect()
-}
-
-/// The value that an attribute has: the one in brackets where it lists all.
-fn chosen(attribute: &str) -> &str {
-    let in_brackets = attribute
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
-    in_brackets.map_or(attribute.trim(), |(chosen, _)| chosen)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Secrets behind their names: `password=…`, `"password":"…"`, `X-Auth-Token: …`, `passwd='…'`.
 
 use super::found::{Found, around};
-use super::names::{is_harmless, is_material, is_secret};
+use super::found::{is_harmless, is_material, is_secret};
 use std::ops::Range;
 
 /// A longer name is read from its end.

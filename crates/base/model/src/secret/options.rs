@@ -1,7 +1,7 @@
 //! Secrets that are the word behind an option: `--token …`, `curl -u …`.
 
 use super::found::Found;
-use super::names::{is_harmless, is_secret, is_variable};
+use super::found::{is_harmless, is_secret, is_variable};
 use std::ops::Range;
 
 /// Options of programs whose names do not say that a secret is behind them; the secret may be joined to a short one.

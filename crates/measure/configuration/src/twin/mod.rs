@@ -8,11 +8,9 @@ pub(crate) mod domain_xml;
 pub(crate) mod drives;
 mod image;
 mod source;
-mod text;
 
 pub use domain_edit::{DomainEdit, edit_domain};
-pub use source::{read_twin, twin};
-pub use text::read_text;
+pub use source::{read_text, read_twin, twin};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

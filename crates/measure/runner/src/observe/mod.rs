@@ -2,7 +2,6 @@
 
 mod blocks;
 mod diagnose;
-mod inside;
 mod observer;
 mod profile;
 mod tune;
@@ -16,9 +15,8 @@ pub(crate) use tune::tune;
 pub(crate) use vm_blocks::vm_layers;
 
 use blocks::BlockObserver;
-use inside::InsideObserver;
 use observer::{Observer, failed};
-use profile::ProfileObserver;
+use profile::{InsideObserver, ProfileObserver};
 use vmtax_model::Probes;
 use vmtax_vm::{MachineError, Observed, RunningMachine};
 
