@@ -344,7 +344,7 @@ fn compared(pair: &Pair, compare: Compare) -> (Differences, &'static str) {
         }
         // Programs have names of families.
         (Err(text), Err(line)) => {
-            let is_named = |why: String| why.contains("the VM is of");
+            let is_named = |why: String| why.contains("the VM's architecture is");
             all.compare(
                 "refusal",
                 &is_named(text.to_string()),

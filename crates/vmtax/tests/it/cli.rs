@@ -276,7 +276,7 @@ fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
         whole.image.display(),
         place.path("empty").display()
     );
-    run(&empty).fails(&["holds no kernel modules"]);
+    run(&empty).fails(&["has no kernel modules"]);
     run(&format!("--modules {modules}")).fails(&["--kernel"]);
 }
 

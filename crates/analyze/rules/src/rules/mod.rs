@@ -65,7 +65,7 @@ pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
     settings_to_check::SETTINGS.iter().chain(others)
 }
 
-/// Those of a VM, or of what serves it.
+/// Rules about settings of a VM, or of what serves it.
 const SETTINGS_OF_VM: [&Rule; 6] = [
     &page_faults::SETTING_NESTED_PAGING,
     &apic::SETTING_APICV,

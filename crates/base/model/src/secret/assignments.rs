@@ -23,7 +23,7 @@ struct Name<'a> {
     has_blanks: bool,
 }
 
-/// How the value behind a name is written.
+/// Notation of the value behind a name.
 enum Form {
     /// In quotes of this kind, each behind so many backslashes.
     Quoted { quote: u8, slashes: usize },

@@ -28,7 +28,7 @@ const OPTIONS: [(&str, &[&str]); 9] = [
     ("redis-cli", &["-a", "--pass"]),
     ("redis-benchmark", &["-a"]),
 ];
-/// Those of them whose secret is never a word of its own.
+/// Programs among them whose secret is never a word of its own.
 const JOINED_ALONE: [&str; 5] = ["mysql", "mysqladmin", "mysqldump", "mysqlslap", "mariadb"];
 
 /// Reads words in order, and says in which one a secret is, and where.

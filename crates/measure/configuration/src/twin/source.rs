@@ -53,7 +53,7 @@ fn keep_trusted_program(twin: &mut Twin) {
     match vmtax_trust::untrusted(&program, vmtax_trust::Owner::Root) {
         Ok(None) => twin.qemu = Some(program),
         Ok(Some(why)) => twin.lacks(format!(
-            "QEMU {}: {why}; --qemu uses it all the same",
+            "QEMU {}: {why}; --qemu uses it anyway",
             program.display()
         )),
         Err(why) => twin.lacks(format!("QEMU {}: {why}", program.display())),
@@ -108,7 +108,7 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
                 .map_or_else(|| "VM".to_owned(), |name| format!("VM {name}"));
             if managed.is_some() && vm.monitor().is_none_or(Monitor::taints) {
                 twin.lacks(
-                    "limits and caches that were set while it runs: its monitor is its manager's",
+                    "limits and caches that were set at run time: only the VM's manager can ask its monitor",
                 );
             }
             twin
@@ -122,7 +122,7 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
         .filter(|path| seen_from_here(pid, path) == *path);
     if let Some(program) = program.filter(|_| twin.qemu.is_none()) {
         twin.lacks(format!(
-            "QEMU {}: that of a container; --qemu names one",
+            "QEMU {}: it is in a container; --qemu selects another",
             program.display()
         ));
     }
@@ -232,7 +232,7 @@ pub fn read_text(reader: impl Read) -> io::Result<String> {
     reader.take(MAX_TEXT + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_TEXT {
         return Err(io::Error::other(
-            "it is longer than 4 MiB: give the part that is of one VM",
+            "it is longer than 4 MiB: give only the part about one VM",
         ));
     }
     let text = match bytes.as_slice() {
@@ -243,7 +243,7 @@ pub fn read_text(reader: impl Read) -> io::Result<String> {
     };
     let text = text.filter(|text| !text.contains('\0')).ok_or_else(|| {
         io::Error::other(
-            "it is text neither in UTF-8 nor in UTF-16: `iconv -f ENCODING -t UTF-8` converts it",
+            "it is neither UTF-8 nor UTF-16 text: `iconv -f ENCODING -t UTF-8` converts it",
         )
     })?;
     Ok(without_secrets(&text).into_owned())
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(lacks[0], "option a0 of the disk's image");
         assert_eq!(
             (lacks.len(), lacks[1000].as_str()),
-            (1001, "299002 settings more")
+            (1001, "299002 more settings")
         );
         let disk = |n: usize| {
             let source = ["file", "network"][n % 2];

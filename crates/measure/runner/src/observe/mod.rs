@@ -24,7 +24,7 @@ use vmtax_vm::{MachineError, Observed, RunningMachine};
 pub(crate) struct Observers(Vec<Box<dyn Observer>>);
 
 impl Observers {
-    /// Starts what observes the trial: the host's side on the vm, the guest's with what the lab's guests can do.
+    /// Starts what observes the trial: the host's side on the vm, the guest's with what the guests of vmtax can do.
     pub fn start(
         machine: &mut dyn RunningMachine,
         what: &Observation<'_>,

@@ -37,7 +37,7 @@ pub(crate) fn keep_private() -> Result<(), MachineError> {
         let source = match e {
             // A mount on another folder would be the host's too, so nothing can be done from in here.
             Errno::INVAL => io::Error::other(
-                "the root folder is not a mount point, as in a chroot: bind-mount it to itself before entering it \
+                "the root directory is not a mount point, as in a chroot: bind-mount it to itself before entering it \
                  (`mount --bind DIR DIR`)",
             ),
             other => other.into(),

@@ -1,4 +1,4 @@
-//! A virtual machine as it is observed: one handle for a guest of the lab and for one that runs already.
+//! A virtual machine as it is observed: one handle for a guest that vmtax booted and for one that another program started.
 
 mod find;
 pub(crate) mod open_files;

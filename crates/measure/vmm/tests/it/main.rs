@@ -1,4 +1,4 @@
-//! What is told of running QEMUs, and the probe points of their binaries: of one made for it, of this host's QEMU, of damaged ones.
+//! Facts about running QEMUs, and the probe points of their binaries: of one made for it, of this host's QEMU, of damaged ones.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
