@@ -84,7 +84,7 @@ def compare(sides, folder, part, at_least):
     pairs = {name: [] for name in names}
     rounds = -1
     while rounds < at_least or (rounds < MOST * at_least and any(map(undecided, pairs.values()))):
-        # Bonnie++ has its files in the folder's own scratch, where vmtax has them.
+        # Bonnie++ has its files in the directory's own scratch, where vmtax has them.
         runs = [lambda: ours(sides[0], folder, part), lambda: theirs(sides[1], f"{folder}/scratch", part)]
         if rounds % 2:
             b, a = runs[1](), runs[0]()

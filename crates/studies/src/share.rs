@@ -60,7 +60,7 @@ pub struct ShareOptions {
     #[arg(long)]
     quick: bool,
     /// Share this directory read-only, instead of a generated tree
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "bytes"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "bytes"])]
     tree: Option<PathBuf>,
     /// Number of small files in the generated tree [default: 2000]
     #[arg(long, value_name = "N")]

@@ -229,7 +229,8 @@ Examples:
     #[command(after_help = "Examples:
   vmtax man /usr/local/share/man/man1")]
     Man {
-        /// The directory
+        /// Write the pages into this directory
+        #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
     /// Run a command that ends when this program does

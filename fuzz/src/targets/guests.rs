@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vmtax_guests::kernel::{bzimage, modinfo};
+use vmtax_guests::kernel::{self, bzimage};
 use vmtax_model::{Antipattern, DiskBus};
 use vmtax_observe::uprobes;
 use vmtax_vm::micro_guest::layout::{MAILBOX, RAM_BYTES, TABLE, words};
@@ -27,7 +27,7 @@ pub fn bzimage(image: &[u8]) {
 
 /// A module in a folder that a person names may be any file.
 pub fn modinfo(module: &[u8]) {
-    if let Ok(info) = modinfo::parse(module) {
+    if let Ok(info) = kernel::modinfo(module) {
         assert!(
             info.depends
                 .iter()

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 use vmtax_model::{ClockReading, InsideFacts, Ping, SCHEMA};
 use vmtax_profile::code::findings;
-use vmtax_profile::fold::{self, fold, unfold};
+use vmtax_profile::flame::{fold, unfold};
 use vmtax_profile::import;
 use vmtax_profile::inside::{GuestClock, by_host_clock, join, parse, summary};
 
@@ -91,7 +91,7 @@ pub fn profile_guest(bytes: &[u8]) {
 /// A stranger's perf.data: a profile or an error, in bounded memory.
 pub fn profile_perf(data: &[u8]) {
     match import(&scratch::file("perf.data", data), None, None, true) {
-        Ok(imported) => drop(fold::fold(&imported.found.profile)),
+        Ok(imported) => drop(fold(&imported.found.profile)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn time_stamps_that_are_decades_apart_are_no_panic() {
-        let profile = crate::fold::unfold("a;b 1", std::path::Path::new("x")).unwrap();
+        let profile = crate::flame::unfold("a;b 1", std::path::Path::new("x")).unwrap();
         let century = Duration::from_secs(100 * 366 * 86_400);
         for time in [Duration::ZERO, century, Duration::MAX] {
             let json = json(&profile, None, "program", 1, 99, time).unwrap();

@@ -1,6 +1,6 @@
 //! Imports profiles of other tools: `perf.data` and folded stacks.
 
-use crate::{ProfileError, fold};
+use crate::{ProfileError, flame};
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_COMM_EXEC;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use rustix::process::geteuid;
@@ -70,10 +70,10 @@ pub fn import(
     let text = fs::read(path).map_err(failed)?;
     let text = String::from_utf8_lossy(&text);
     let first = text.lines().find(|line| !line.trim().is_empty());
-    if first.is_some_and(|line| fold::unfold(line, path).is_err()) {
+    if first.is_some_and(|line| flame::unfold(line, path).is_err()) {
         return Err(ProfileError::NoRecording(path.to_owned()));
     }
-    let profile = fold::unfold(&text, path)?;
+    let profile = flame::unfold(&text, path)?;
     Ok(Imported {
         found: OnCpu {
             profile,

@@ -295,7 +295,7 @@ impl Both {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::{fold, unfold};
+    use crate::flame::{fold, unfold};
     use proptest::prelude::*;
     use std::path::Path;
     use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample, Thread, Unwound};
@@ -371,7 +371,7 @@ mod tests {
             let at = at % text.len();
             text[at] = byte;
             if let Ok(guest) = parse(&text) {
-                crate::fold::fold(&guest.profile);
+                crate::flame::fold(&guest.profile);
                 prop_assert!(guest.profile.total() <= 2);
             }
         }

@@ -5,7 +5,6 @@ pub mod code;
 pub mod exits;
 pub mod firefox;
 pub mod flame;
-pub mod fold;
 mod import;
 pub mod inside;
 pub mod pprof;

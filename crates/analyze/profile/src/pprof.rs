@@ -248,7 +248,7 @@ fn stack_samples(profile: &Profile, period: i64, thread: i64, texts: &mut Texts)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::unfold;
+    use crate::flame::unfold;
     use std::io::Read;
     use std::path::Path;
 

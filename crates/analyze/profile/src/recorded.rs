@@ -1,4 +1,4 @@
-//! A profile read from the files in the folder of its trial.
+//! A profile read from the files in the directory of its trial.
 
 use crate::exits::{self, Devices};
 use crate::inside::{self, GuestClock, by_host_clock, join};
@@ -228,7 +228,7 @@ fn guessed_roles() -> Missing {
     }
 }
 
-/// The exits of a running VM alone, from the files in the folder of its trial.
+/// The exits of a running VM alone, from the files in the directory of its trial.
 ///
 /// # Errors
 /// [`ProfileError`] with the file that is missing or damaged.

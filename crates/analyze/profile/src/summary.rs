@@ -298,7 +298,7 @@ fn inside(profile: &Profile) -> HashMap<&str, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::unfold;
+    use crate::flame::unfold;
     use std::path::Path;
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::ProfileError;
 use crate::exits::{Devices, NamedExits, named};
-use crate::fold::{clean, frame};
+use crate::flame::{clean, frame};
 use crate::recorded::{guest_profile, read, roles, samples, tree_devices};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use vmtax_model::{InsideFacts, VmFacts, files};
 /// Observations of a trial, or of a VM or a process that ran already.
 #[derive(Debug, Default)]
 pub struct ObservedRows {
-    /// The VM that was observed; `None` of a lab guest's trial without its facts, and of a process.
+    /// The VM that was observed; `None` of a trial without facts of its guest, and of a process.
     pub vm: Option<VmFacts>,
     /// Time for which exits were counted, in s.
     pub seconds: f64,

@@ -203,7 +203,7 @@ fn futex(user: &[&str]) -> WaitFor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold::unfold;
+    use crate::flame::unfold;
     use std::path::Path;
 
     #[test]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-use vmtax_profile::{Imported, ProfileError, fold, import};
+use vmtax_profile::{Imported, ProfileError, flame, import};
 
 const PROGRAM: &[u8] = include_bytes!("data/tiny");
 const RECORDED: &[u8] = include_bytes!("data/tiny.perf.data");
@@ -86,7 +86,7 @@ fn a_recording_is_unwound_and_named() {
         (found.profile.total(), unwound.outside, unwound.to_root),
         (31, 31, 31)
     );
-    let folded = fold::fold(&found.profile);
+    let folded = flame::fold(&found.profile);
     assert_eq!(folded.len(), 3, "{folded:#?}");
     assert!(
         folded

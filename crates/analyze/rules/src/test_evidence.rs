@@ -167,7 +167,7 @@ pub(crate) fn windows(enlightenments: &[&str]) -> VmConfiguration {
     let on = enlightenments.iter().map(|name| ((*name).to_owned(), true));
     VmConfiguration {
         is_kvm: Some(true),
-        windows: Some("its clock has local time (-rtc base=localtime)".to_owned()),
+        windows: Some("its clock is set to local time (-rtc base=localtime)".to_owned()),
         cpu_model: Some("host".to_owned()),
         cpus: 4,
         enlightenments: on.collect(),

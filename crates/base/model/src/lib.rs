@@ -42,7 +42,7 @@ pub use fact::{
     is_tracing_locked_down,
 };
 pub use latency::{CallRow, DamagedError, Latency, LatencySummary};
-pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue};
+pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue, in_effect};
 pub use machine::{Accelerator, Machine, NetBackend, Vmm};
 pub use number::{Better, FEWEST_ROUNDS, Interval, Unit};
 pub use plan::{

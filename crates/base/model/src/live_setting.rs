@@ -181,3 +181,32 @@ pub enum ChangeCost {
     #[strum(serialize = "measurement")]
     Measurement,
 }
+
+/// Returns the value in a line of a kernel's file: the one in brackets of `always [madvise] never`, else the whole line.
+pub fn in_effect(line: &str) -> &str {
+    let chosen = line
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map(|(chosen, _)| chosen);
+    chosen.unwrap_or(line).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn of_several_values_the_one_in_brackets_is_in_effect() {
+        assert_eq!(in_effect("always [madvise] never\n"), "madvise");
+        assert_eq!(in_effect("always madvise"), "always madvise");
+        assert_eq!(in_effect("[always"), "[always");
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_survived(line in "[a-z\\[\\] \n]{0,40}|\\PC{0,40}") {
+            let _ = in_effect(&line);
+        }
+    }
+}

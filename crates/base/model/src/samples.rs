@@ -365,7 +365,7 @@ pub struct TimerLine {
     pub tid: i32,
     /// Number of regular intervals.
     pub count: u64,
-    /// Its rate, Hz.
+    /// Rate, Hz.
     pub hz: f64,
 }
 

@@ -151,7 +151,7 @@ impl ShareMethod {
     }
 }
 
-/// What the kernel of a guest has for a share method.
+/// Support of a guest kernel for a share method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareDriver {
     /// Modules that it takes besides those of every guest.

@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_model::ShareMethod;
+use vmtax_model::{ShareMethod, in_effect};
 use vmtax_wire::{
     DISK_PARAMETER, DISK_SERIAL, Mount, NET_ADDRESS, NET_MAC, NET_MASK, NET_PARAMETER, SHARE,
     SHARE_MAC,
@@ -105,7 +105,8 @@ fn load(path: &str) -> Result<(), String> {
 
 /// Sets the address of the card with this hardware address, and enables it.
 pub(crate) fn configure_card(mac: &str, address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
-    let name = wait_for(|| card(mac)).ok_or_else(|| format!("no network card '{mac}' appeared"))?;
+    let name = wait_for(|| card(mac))
+        .ok_or_else(|| format!("no network card with the address {mac} appeared"))?;
     let socket = socket()?;
     let failed =
         |what: &'static str| move |e: io::Error| format!("{what} of the network card: {e}");
@@ -137,7 +138,7 @@ pub(crate) fn route_all(gateway: Ipv4Addr) -> Result<(), String> {
         0 => Ok(()),
         _ => {
             let error = io::Error::last_os_error();
-            Err(format!("the route by {gateway}: {error}"))
+            Err(format!("adding the route via {gateway}: {error}"))
         }
     }
 }
@@ -172,7 +173,7 @@ pub(crate) fn configure_measured_card() -> Option<Result<SocketAddrV4, String>> 
     let echo = line.split_whitespace().find_map(named)?;
     let echo = echo
         .parse()
-        .map_err(|_| format!("{NET_PARAMETER}={echo} is no address with a port"));
+        .map_err(|_| format!("{NET_PARAMETER}={echo} is not ADDRESS:PORT"));
     Some(echo.and_then(|echo| configure_card(NET_MAC, NET_ADDRESS, NET_MASK).map(|()| echo)))
 }
 
@@ -249,7 +250,7 @@ pub(crate) fn mount_tree(request: &Mount) -> Result<String, String> {
 
 fn disk(serial: &str) -> Result<PathBuf, String> {
     wait_for(|| disk_with_serial(serial).filter(|disk| disk.exists()))
-        .ok_or_else(|| format!("no disk '{serial}' appeared"))
+        .ok_or_else(|| format!("no disk with the serial number '{serial}' appeared"))
 }
 
 /// The kernel's messages about the mount: more precise than an error number.
@@ -311,7 +312,7 @@ impl BlockQueue {
                 // It is about to have another value.
                 None if attributes.contains_key(name) => {}
                 None => {
-                    let why = io::Error::other("its value from before is not known");
+                    let why = io::Error::other("its previous value is not known");
                     return Err(AgentError::system(
                         format!("restoring {} of the guest", self.file(name).display()),
                         why,
@@ -336,7 +337,7 @@ impl BlockQueue {
     fn read(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.file(name))
             .ok()
-            .map(|text| chosen(&text).to_owned())
+            .map(|text| in_effect(&text).to_owned())
     }
 
     fn write(&self, name: &str, value: &str) -> Result<(), AgentError> {
@@ -354,14 +355,6 @@ fn scheduler_first<Value>(attributes: &BTreeMap<String, Value>) -> Vec<(&String,
     let (first, rest): (Vec<_>, Vec<_>) =
         attributes.iter().partition(|(name, _)| *name == SCHEDULER);
     first.into_iter().chain(rest).collect()
-}
-
-/// The value that an attribute has: the one in brackets where it lists all.
-fn chosen(attribute: &str) -> &str {
-    let in_brackets = attribute
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
-    in_brackets.map_or(attribute.trim(), |(chosen, _)| chosen)
 }
 
 #[cfg(test)]

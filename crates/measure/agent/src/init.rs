@@ -89,7 +89,7 @@ fn console() -> Result<File, AgentError> {
         .map_err(|e| AgentError::system("reading the console's mode", e))?;
     attributes.make_raw();
     termios::tcsetattr(&tty, termios::OptionalActions::Now, &attributes)
-        .map_err(|e| AgentError::system("making the console raw", e))?;
+        .map_err(|e| AgentError::system("switching the console to raw mode", e))?;
     // Level 1: only emergencies. They would be skipped as noise, but would tear a frame apart.
     let _ = fs::write("/proc/sys/kernel/printk", "1");
     Ok(File::from(tty))

@@ -90,14 +90,14 @@ pub fn confine(to: &Confinement) -> Result<(), AgentError> {
             .map_err(|e| AgentError::system(format!("using CPUs {:?}", to.pinned), e))?;
     } else if let Some(cpus) = to.cpus {
         let allowed = sched_getaffinity(None)
-            .map_err(|e| AgentError::system("reading the CPUs allowed", e))?;
+            .map_err(|e| AgentError::system("reading the CPU affinity", e))?;
         let mut chosen = CpuSet::new();
         (0..CpuSet::MAX_CPU)
             .filter(|&cpu| allowed.is_set(cpu))
             .take(cpus as usize)
             .for_each(|cpu| chosen.set(cpu));
         let set = sched_setaffinity(None, &chosen);
-        set.map_err(|e| AgentError::system(format!("using only {cpus} CPUs"), e))?;
+        set.map_err(|e| AgentError::system(format!("setting the affinity to {cpus} CPUs"), e))?;
     }
     Ok(())
 }

@@ -153,7 +153,7 @@ fn forward(edge: BatchEdge, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> i
         match decoder.frame() {
             Some(Ok(Frame::Message(Request::GoOn))) => return Ok(()),
             Some(Ok(_)) => {
-                let why = "a request other than to go on while a workload runs";
+                let why = "an unexpected request while a workload runs";
                 return Err(io::Error::other(why));
             }
             Some(Err(e)) => return Err(io::Error::other(e)),
@@ -209,7 +209,7 @@ impl GuestSampling {
                 .ok()
         });
         let sampler = (inside.hz > 0).then(|| GuestSampler::begin(inside, vec![exec::ROOT.into()]));
-        let what = "samples of what runs in the guest";
+        let what = "samples of the guest's programs";
         let sampler = sampler.and_then(|s| s.map_err(|e| lacking(what, &e)).ok());
         GuestSampling {
             sampler,
@@ -245,8 +245,7 @@ impl GuestSampling {
                 let Some(bytes) = bytes.transpose()? else {
                     continue;
                 };
-                ship(name, &bytes)
-                    .map_err(|e| format!("sending what was sampled in the guest: {e}"))?;
+                ship(name, &bytes).map_err(|e| format!("sending the guest's samples: {e}"))?;
             }
             Ok(())
         });

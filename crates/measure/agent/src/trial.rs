@@ -139,7 +139,7 @@ fn trial(
     });
     let mut trace = GuestTracer::begin(places, NET_MAC, probes, set).map_err(Failure::Trial)?;
     let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
-        .map_err(|e| Failure::Trial(say("making room for stamps")(e.into())))?;
+        .map_err(|e| Failure::Trial(say("allocating memory for time stamps")(e.into())))?;
     let mut series = File::from(series);
     let path = format!("/proc/{}/fd/{}", std::process::id(), series.as_raw_fd());
     let path = is_stamped.then_some(path);
@@ -154,7 +154,7 @@ fn trial(
                 .rewind()
                 .and_then(|()| series.read_to_end(&mut stamps));
             read.and_then(|_| ship(files::SERIES, &stamps))
-                .map_err(say("sending the workload's stamps"))?;
+                .map_err(say("sending the workload's time stamps"))?;
         }
         trace.save(ship)
     })?;

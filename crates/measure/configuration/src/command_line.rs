@@ -160,7 +160,7 @@ fn read_cpu(arguments: &Arguments, found: &mut VmConfiguration) {
 fn read_guest(arguments: &Arguments, found: &mut VmConfiguration) {
     let rtc = arguments.properties("rtc").last().unwrap_or_default();
     if rtc.get("base") == Some("localtime") {
-        found.windows = Some("its clock has local time (-rtc base=localtime)".to_owned());
+        found.windows = Some("its clock is set to local time (-rtc base=localtime)".to_owned());
     }
     if let Some(name) = arguments.name().filter(|name| is_windows_name(name)) {
         found.windows = Some(format!("its name is {name}"));
@@ -464,7 +464,7 @@ mod tests {
             read(&line)
                 .unwrap_err()
                 .to_string()
-                .starts_with("the VM is of aarch64")
+                .starts_with("the VM's architecture is aarch64")
         );
     }
 }

@@ -112,7 +112,7 @@ fn read_system(domain: Node<'_, '_>, name: &str, found: &mut VmConfiguration) {
         Some(id) => Some(format!("its metadata name {id}")),
         None if is_windows_name(name) => Some(format!("its name is {name}")),
         None if clock == Some("localtime") => {
-            Some("its clock has local time (<clock offset='localtime'>)".to_owned())
+            Some("its clock is set to local time (<clock offset='localtime'>)".to_owned())
         }
         None => None,
     };

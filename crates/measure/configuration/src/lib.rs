@@ -17,7 +17,7 @@ pub enum ConfigurationError {
     #[error(transparent)]
     Unreadable(#[from] TwinError),
     /// It is of a VM of another architecture.
-    #[error("the VM is of {0}: vmtax knows the costs of x86-64's devices and CPUs alone")]
+    #[error("the VM's architecture is {0}: vmtax knows only the costs of x86-64 devices and CPUs")]
     Architecture(String),
 }
 

@@ -363,6 +363,6 @@ mod tests {
         assert_eq!(vista.cpu_model.as_deref(), Some("kvm64"));
         assert!(vista.hpet == Some(false) && vista.enlightenments.is_empty());
         let arm = read("arch: aarch64\nmemory: 512").unwrap_err().to_string();
-        assert!(arm.starts_with("the VM is of aarch64"), "{arm}");
+        assert!(arm.starts_with("the VM's architecture is aarch64"), "{arm}");
     }
 }

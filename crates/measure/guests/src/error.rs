@@ -17,7 +17,7 @@ pub enum AptError {
     /// This is root, and another user could replace what root would execute.
     #[error(
         "{} is not used as root: {found}, so kernels and QEMUs in it may be of that user's making. Set XDG_CACHE_HOME to a \
-         folder of root's, for example `XDG_CACHE_HOME=/root/.cache`",
+         directory of root's, for example `XDG_CACHE_HOME=/root/.cache`",
         cache.display()
     )]
     UntrustedCache {
@@ -119,7 +119,7 @@ pub enum KernelError {
     },
     /// `--modules` names a folder without modules.
     #[error(
-        "{} holds no kernel modules: give the folder that has {release} in it (lib/modules of the kernel's package), \
+        "{} has no kernel modules: give the directory that has {release} in it (lib/modules of the kernel's package), \
          or leave out --modules if all drivers are built in",
         dir.display()
     )]
@@ -282,7 +282,7 @@ pub enum QemuError {
     },
     /// Neither a source tree nor a version nor a suite.
     #[error(
-        "{given:?} is neither a folder with QEMU's source (its configure is not there), nor a version, such as 7.2, nor a \
+        "{given:?} is neither a directory with QEMU's source (its configure is not there), nor a version, such as 7.2, nor a \
          suite of the distribution, such as bookworm"
     )]
     NoSource {

@@ -1,7 +1,7 @@
 //! All facts of this host together: what it is, its kernel's settings, its checks.
 
 use crate::command::begin;
-use crate::system_files::{self, in_effect, read};
+use crate::system_files::{self, read};
 use crate::{cpu, kvm, qemu, system, tracing};
 use rustix::system::uname;
 use sha2::{Digest, Sha256};
@@ -11,7 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use vmtax_guests::kernel::FoundKernels;
-use vmtax_model::{Check, HostFacts, HostIdentity, SCHEMA, host_setting_files, without_secrets};
+use vmtax_model::{
+    Check, HostFacts, HostIdentity, SCHEMA, host_setting_files, in_effect, without_secrets,
+};
 
 /// Everything about this host, in less than two seconds: QEMUs are asked and KVM is tried at the same time.
 ///

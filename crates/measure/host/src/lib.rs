@@ -21,7 +21,7 @@ pub use error::{HostError, QemuVersion};
 pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use qemu::{best_qemu, fetched_qemus};
 pub use system::{has_vhost_net, passt_has_vhost_user};
-pub use system_files::{CpuTime, in_effect, meminfo, value_in_effect};
+pub use system_files::{CpuTime, meminfo, value_in_effect};
 
 use vmtax_model::{Check, HostProblem, Readiness};
 

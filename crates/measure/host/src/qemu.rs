@@ -226,7 +226,7 @@ fn check_executable(path: &Path) -> Result<(), HostError> {
     })?;
     if !metadata.is_file() {
         let kind = if metadata.is_dir() {
-            "a folder"
+            "a directory"
         } else {
             "a device, pipe or socket"
         };

@@ -37,7 +37,7 @@ fn what_is_no_qemu_is_named_with_its_fix() {
     assert!(matches!(
         best_qemu(Some(at)),
         Err(HostError::QemuNotAFile {
-            kind: "a folder",
+            kind: "a directory",
             ..
         })
     ));
@@ -120,7 +120,7 @@ fn every_error_ends_with_its_fix() {
         HostError::QemuMissing { path: path.clone() },
         HostError::QemuNotAFile {
             path: path.clone(),
-            kind: "a folder",
+            kind: "a directory",
         },
         HostError::QemuNotExecutable { path: path.clone() },
         HostError::QemuDoesNotStart {

@@ -52,7 +52,7 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     let is_enough = available >= MEMORY_NEEDED;
     let enough = CheckResult::ok_if(is_enough, found, HostProblem::LittleMemory);
     let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
-    let transparent = transparent.map(system_files::in_effect);
+    let transparent = transparent.map(vmtax_model::in_effect);
     let found = format!(
         "transparent: {}; reserved: {reserved} of {size} KiB",
         transparent.unwrap_or("not in this kernel")

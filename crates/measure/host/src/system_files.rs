@@ -3,6 +3,7 @@
 
 use procfs::{MountEntry, ProcessCGroup, ProcessCGroups};
 use std::path::{Path, PathBuf};
+use vmtax_model::in_effect;
 
 /// The text of a file of /proc or /sys without the space around it; `None` when it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
@@ -89,15 +90,6 @@ pub fn meminfo(text: &str, key: &str) -> Option<u64> {
 /// A file that cannot be read.
 pub fn value_in_effect(file: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(file).map(|text| in_effect(&text).to_owned())
-}
-
-/// The value in the text of such a file: the one in brackets of `always [madvise] never`, else the whole line.
-pub fn in_effect(text: &str) -> &str {
-    let chosen = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .map(|(chosen, _)| chosen);
-    chosen.unwrap_or(text).trim()
 }
 
 /// PRETTY_NAME of /etc/os-release, or NAME.
@@ -208,13 +200,6 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
-        assert_eq!(in_effect("always [madvise] never\n"), "madvise");
-        assert_eq!(in_effect("always madvise"), "always madvise");
-        assert_eq!(in_effect("[always"), "[always");
-    }
-
-    #[test]
     fn distributions() {
         assert_eq!(
             distribution(
@@ -266,8 +251,6 @@ mod tests {
             let _ = has_flag(&text, &key);
             let _ = list_length(&text);
             let _ = meminfo(&text, &key);
-            let _ = in_effect(&text);
-            let _ = in_effect(&text);
             let _ = distribution(&text);
             let share = since_boot(&format!("cpu {text}"));
             prop_assert!((0.0..=1.0).contains(&share));

@@ -1,4 +1,4 @@
-//! What is known of a VMM, and of any VM that runs. A [`Vm`] is one handle for a guest of the lab and for one that
+//! Facts about a VMM, and about any running VM. A [`Vm`] is one handle for a guest that vmtax booted and for one that
 //! another program started: it is found by what people call it, and its threads, disks, settings and monitor are read.
 //! No VM is started here; the crates above do that, and change settings of those that run.
 

@@ -107,7 +107,7 @@ pub enum WorkloadError {
     },
     /// The time stamp counter will not do, and nothing else gives stamps that both sides of a machine share.
     #[error(
-        "stamps of single requests need a time stamp counter, and here {0}: see `vmtax doctor`"
+        "stamps of single requests need a stable time stamp counter, but here {0}: see `vmtax doctor`"
     )]
     NoStamps(String),
     /// A program of the host that makes the requests is not there.

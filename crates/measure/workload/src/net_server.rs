@@ -69,7 +69,8 @@ fn accept(
 fn opened(descriptor: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl takes any number, and fails for one that is no descriptor.
     if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
-        let why = format!("descriptor {descriptor} is not open: vmtax starts this itself");
+        let why =
+            format!("descriptor {descriptor} is not open: only vmtax itself starts this server");
         return Err(io::Error::new(io::ErrorKind::NotConnected, why));
     }
     // SAFETY: it is open, as was just seen, and nothing here closes it.

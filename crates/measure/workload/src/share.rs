@@ -18,7 +18,7 @@ pub(crate) const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 pub(crate) const DROP: OptionInfo = switch(
     "drop",
     "off",
-    "empty this system's caches of files and names before what is to be cold; needs root",
+    "drop this system's page, dentry and inode caches before each cold measurement; needs root",
 );
 
 /// A file takes whole pages, and its name part of one: what they take of a tree's room, bytes.
@@ -32,10 +32,10 @@ pub(crate) fn root(workload: WorkloadName, places: &Places) -> Result<&Path, Wor
     // A share that was not mounted must not pass for an empty one.
     std::fs::read_dir(path)
         .map(|_| path)
-        .map_err(|e| error("read the folder", path, e))
+        .map_err(|e| error("read the directory", path, e))
 }
 
-pub(crate) const READ_ONLY: &str = "the share may only be read";
+pub(crate) const READ_ONLY: &str = "the share is read-only";
 
 pub(crate) fn is_read_only(places: &Places) -> bool {
     let share = places.share.as_deref();
@@ -78,7 +78,7 @@ pub(crate) fn kept_folder(
 }
 
 fn make(folder: Folder) -> Result<Folder, WorkloadError> {
-    std::fs::create_dir(&folder.0).map_err(|e| error("make the folder", &folder.0, e))?;
+    std::fs::create_dir(&folder.0).map_err(|e| error("create the directory", &folder.0, e))?;
     Ok(folder)
 }
 
@@ -86,8 +86,7 @@ fn named_folder(workload: WorkloadName, places: &Places) -> Result<Folder, Workl
     let scratch = root(workload, places)?.join(SCRATCH);
     if !scratch.is_dir() {
         let source = io::Error::from_raw_os_error(libc::ENOENT);
-        let fix =
-            "this workload writes, and writes there alone: make that folder in the shared tree";
+        let fix = "this workload writes only in this directory: create it in the shared tree";
         return Err(WorkloadError::File {
             action: "write in",
             path: scratch,
@@ -138,17 +137,23 @@ pub(crate) fn error(
 ) -> WorkloadError {
     let source = source.into();
     let fix = match source.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => "give more room where the tree is, or ask for less",
-        Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n` and fs.file-max, or ask for fewer",
-        Some(libc::EROFS) => {
-            "share the tree so that it may be written to, or leave this workload out"
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            "free space on the tree's filesystem, or use smaller sizes"
         }
-        Some(libc::EACCES | libc::EPERM) => "run as a user who may do that, or give another tree",
-        Some(libc::ENOENT | libc::ENOTDIR) => "see that the tree is there and nobody changes it",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "raise `ulimit -n` and fs.file-max, or use fewer files"
+        }
+        Some(libc::EROFS) => "share the tree read-write, or leave this workload out",
+        Some(libc::EACCES | libc::EPERM) => {
+            "run as a user with this permission, or give another tree"
+        }
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            "check that the tree exists and that nobody changes it"
+        }
         Some(libc::EIO | libc::ETIMEDOUT | libc::ENOTCONN | libc::ESTALE) => {
-            "see whether the server still runs"
+            "check whether the share's server still runs"
         }
-        _ => "give another tree, or another way to share it",
+        _ => "give another tree, or use another share method",
     };
     WorkloadError::File {
         action,
@@ -165,7 +170,7 @@ pub(crate) fn drop_caches(wanted: bool) -> Result<(), WorkloadError> {
     }
     rustix::fs::sync();
     std::fs::write(DROP_CACHES, "3").map_err(|source| WorkloadError::File {
-        action: "empty the caches through",
+        action: "drop the caches through",
         path: DROP_CACHES.into(),
         source,
         fix: "run as root, or give drop=off",

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 use vmtax_findings::ProfileFindings;
 use vmtax_model::{Outcome, samples};
-use vmtax_profile::{Recorded, firefox, flame, fold, pprof};
+use vmtax_profile::{Recorded, firefox, flame, pprof};
 use vmtax_recording::Recording;
 use vmtax_report::profile::Pictures;
 use vmtax_report::{Origin, Report, ReportError, counted};
@@ -187,7 +187,7 @@ impl Drawing<'_> {
 
 /// Returns the folded stacks of a profile, one a line.
 fn folded(profile: &samples::Profile) -> Vec<u8> {
-    (fold::fold(profile).join("\n") + "\n").into_bytes()
+    (flame::fold(profile).join("\n") + "\n").into_bytes()
 }
 
 fn subtitle(findings: &ProfileFindings) -> String {
@@ -277,5 +277,5 @@ fn stacks(path: &Path) -> Result<samples::Profile, StudyError> {
         file: file.clone(),
         source,
     })?;
-    Ok(fold::unfold(&text, &file)?)
+    Ok(flame::unfold(&text, &file)?)
 }

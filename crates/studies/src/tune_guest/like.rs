@@ -28,7 +28,7 @@ pub(super) fn guest(twin: &mut Twin, machine: Machine) -> Guest {
         lacks.push("machine type, CPU, memory: the micro-guest has its own".to_owned());
     }
     if twin.is_kvm == Some(true) && !machine.is_kvm() {
-        lacks.push("accelerator kvm: TCG in its place".to_owned());
+        lacks.push("accelerator kvm: replaced by TCG".to_owned());
     }
     let is_hosts = twin
         .cpu_model

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use vmtax_findings::ProfileFindings;
 use vmtax_model::samples::{OnCpu, WallClock};
 use vmtax_model::{HostFacts, ProfileSettings, VmIdentity, files};
-use vmtax_profile::{flame, fold};
+use vmtax_profile::flame;
 use vmtax_recording::Writer;
 use vmtax_report::profile::{Pictures, report};
 
@@ -83,7 +83,7 @@ const STACKS: &str = "a;<script>alert(1)</script> 3\na;\u{fffe}\u{ffff}b]]> 4\n"
 
 #[test]
 fn the_page_runs_the_flame_graphs_own_script_and_no_other() {
-    let profile = fold::unfold(STACKS, Path::new("x")).unwrap();
+    let profile = flame::unfold(STACKS, Path::new("x")).unwrap();
     let svg = flame::draw(&profile, "a title;\u{fffe}", "and \u{ffff} more").unwrap();
     assert!(
         !svg.contains(['\u{fffe}', '\u{ffff}']),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_export::{Added, Dataset, ObservedTrials, Perfetto, Requests, Segments, at_quantile};
 use vmtax_layers::JoinedRequest;
+use vmtax_model::number::counted;
 
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     if let Some(folder) = &args.dataset {
@@ -89,8 +90,8 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
                 if !recording.damaged.is_empty() {
                     let (path, first) = (path.display(), &recording.damaged[0]);
                     let line = format!(
-                        "{path}: {} trials are left out; the first: {first}",
-                        recording.damaged.len()
+                        "{path}: left out {}; the first: {first}",
+                        counted(recording.damaged.len() as u64, "trial")
                     );
                     note(&line);
                 }

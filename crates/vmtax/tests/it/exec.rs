@@ -296,7 +296,11 @@ fn what_cannot_be_run_is_said_with_the_status_of_a_shell() {
     for (command, status, said) in [
         ("no-such-command", 127, "no such file"),
         (no_program.to_str().unwrap(), 126, "Permission denied"),
-        (alien.to_str().unwrap(), 126, "no program for this CPU"),
+        (
+            alien.to_str().unwrap(),
+            126,
+            "neither a program for this CPU",
+        ),
     ] {
         exec(&place, &native_and_guest(), &[command])
             .outcome()

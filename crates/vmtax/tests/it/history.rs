@@ -474,7 +474,7 @@ fn fleet_names_the_slow_host_and_what_it_could_not_read() {
     );
     assert!(
         text.contains("No recorded fact is shown to explain it")
-            && text.contains("1 files cannot be read"),
+            && text.contains("1 file that cannot be read"),
         "{text}"
     );
     let page = fs::read_to_string(place.path("fleet.html")).unwrap();

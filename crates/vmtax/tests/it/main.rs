@@ -9,7 +9,6 @@ mod agent;
 mod campaigns;
 mod cli;
 mod compare;
-mod completions;
 mod diagnose;
 mod doctor;
 mod escape;

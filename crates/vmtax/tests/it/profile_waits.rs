@@ -289,7 +289,7 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
         is_as_planted(&last["schedule"])
     });
     assert!(found, "{:#}", last["schedule"]);
-    // What was never given back has its holder, too.
+    // A lock that was never released has its holder, too.
     let futexes = last["schedule"]["futexes"].as_array().unwrap();
     let kept = futexes
         .iter()

@@ -247,7 +247,7 @@ fn a_folder_of_the_users_is_read_and_never_written() {
             "it wrote: {trial}"
         );
         assert_eq!(
-            result["unsupported"][0]["reason"], "the share may only be read",
+            result["unsupported"][0]["reason"], "the share is read-only",
             "{trial}"
         );
     }

@@ -4,8 +4,6 @@ mod measured;
 mod screening;
 #[cfg(test)]
 mod simulated;
-#[cfg(test)]
-mod simulated_masked;
 mod steps;
 
 pub use steps::next_guest_step;

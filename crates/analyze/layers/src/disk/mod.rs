@@ -5,7 +5,6 @@
 pub(crate) mod decode;
 pub(crate) mod follow;
 pub(crate) mod operations;
-pub(crate) mod qemu_log;
 
 use crate::events::{Event, HostEvent, Mark, moment_at};
 use std::collections::HashMap;

@@ -3,7 +3,6 @@
 pub(crate) mod column_sums;
 pub(crate) mod command;
 pub(crate) mod distribution;
-mod empty_queues;
 pub(crate) mod plan;
 pub(crate) mod vm;
 

@@ -4,8 +4,8 @@
 use super::joined_trial::JoinedTrial;
 use super::{Traces, TrialData};
 use crate::LayersError;
+use crate::disk::decode::{LOG_RESOLUTION_NS, read_log};
 use crate::disk::operations::CalledOperations;
-use crate::disk::qemu_log;
 use crate::events::clocks::clock;
 use crate::events::decode::{Trace, TraceReader, each, next, open};
 use crate::events::{CallKind, Event, HostEvent};
@@ -147,7 +147,7 @@ impl<'a> TrialFiles<'a> {
         let coarse = if self.log.is_empty() {
             0.0
         } else {
-            qemu_log::RESOLUTION_NS
+            LOG_RESOLUTION_NS
         };
         map.bound()
             .saturating_add((coarse * self.facts.tsc_mhz / 1000.0) as u64)
@@ -339,7 +339,7 @@ fn depth(record: &TrialRecord) -> u64 {
 /// The events of QEMU's log; empty without one.
 fn logged(path: &Path, facts: &TraceFacts) -> Result<Vec<Event<HostEvent>>, LayersError> {
     match File::open(path) {
-        Ok(log) => qemu_log::read(log, path, &facts.moments),
+        Ok(log) => read_log(log, path, &facts.moments),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(source) => Err(LayersError::Read {
             path: path.to_owned(),

@@ -1,6 +1,7 @@
 //! Known costs that the configuration of a VM shows: accelerator, limits, disks, network. Nothing was measured: a rule
 //! says what the text has, its source what that cost others.
 
+use super::vm_network::PASST;
 use crate::rule::{TUNE_TWIN, instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::counted;
@@ -199,10 +200,7 @@ const USER_NETWORK: Rule = Rule {
     id: "configured-user-network",
     finds: "a network card on QEMU's user-mode network (slirp)",
     remedies: &[
-        Setting::named("backend").remedy(
-            "passt",
-            "Use passt as the backend: a separate process, which needs no privileges",
-        ),
+        PASST,
         instruction(
             "Or use a tap on a bridge, which needs privileges",
             "-netdev tap,vhost=on,… # libvirt: <interface type='bridge'>",

@@ -10,26 +10,20 @@ mod console;
 mod coroutines;
 mod cpu_wait;
 mod device_users;
-mod empty_queue;
-mod governor;
 mod guest_code;
-mod guest_kernel;
-mod halt_polling;
 mod host;
-mod hpet_timer;
 mod interrupts;
 mod io_limits;
-mod ioeventfd;
 mod iothread;
 mod overhead;
 mod page_faults;
 mod reported;
 mod requests;
 mod rotational;
-mod rtc;
 mod run_queue_wait;
 mod settings_to_check;
 mod share;
+mod timers;
 mod vcpu_wait;
 mod vm_cpu;
 mod vm_disk_settings;
@@ -71,14 +65,14 @@ pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
     settings_to_check::SETTINGS.iter().chain(others)
 }
 
-/// Those of a VM, or of what serves it.
+/// Rules about settings of a VM, or of what serves it.
 const SETTINGS_OF_VM: [&Rule; 6] = [
     &page_faults::SETTING_NESTED_PAGING,
     &apic::SETTING_APICV,
     &apic::WINDOWS_AVIC,
     &rotational::SETTING_ROTATIONAL,
     &device_users::SETTING_SHARED_DEVICE,
-    &empty_queue::EMPTY_QUEUE,
+    &requests::EMPTY_QUEUE,
 ];
 
 /// Those about settings of a running VM that its command line shows as a text would.
@@ -138,9 +132,9 @@ const RULES: &[&Rule] = &[
     &accelerator::KVM_NOT_AVAILABLE,
     &overhead::LARGEST_OVERHEAD,
     &overhead::WAITING_READS,
-    &guest_kernel::OTHER_GUEST_KERNEL,
+    &overhead::OTHER_GUEST_KERNEL,
     &overhead::WIDE_INTERVALS,
-    &governor::CPU_GOVERNOR,
+    &host::CPU_GOVERNOR,
     &requests::FASTER_VARIANT,
     &cpu_wait::QEMU_RUN_QUEUE_WAIT,
     &cpu_wait::IDLE_WAKE_UP,
@@ -162,16 +156,16 @@ const RULES: &[&Rule] = &[
     &clock_source::PM_TIMER_CLOCK,
     &clock_source::HPET_CLOCK,
     &clock_source::REFERENCE_COUNTER,
-    &rtc::RTC_TIMER,
-    &hpet_timer::HPET_TIMER,
+    &timers::RTC_TIMER,
+    &timers::HPET_TIMER,
     &interrupts::EOI,
     &apic::INTERRUPT_COMMANDS,
     &apic::TASK_PRIORITY,
     &page_faults::SHADOW_PAGING,
     &page_faults::SPLIT_HUGE_PAGES,
     &page_faults::NUMA_FAULTS,
-    &ioeventfd::NOTIFY_WITHOUT_IOEVENTFD,
-    &halt_polling::HALT_POLLING,
+    &iothread::NOTIFY_WITHOUT_IOEVENTFD,
+    &cpu_wait::HALT_POLLING,
     &guest_code::DIVISION,
     &guest_code::LOCK_SAVES_INTERRUPTS,
     &guest_code::SMALL_COPIES,

@@ -287,7 +287,7 @@ fn copied(arguments: &[String], own: bool) -> String {
     shell_line(&shown)
 }
 
-/// An argument with the user's folder or image for the run's.
+/// An argument with the user's directory or image for the run's.
 fn replaced(argument: &str) -> String {
     let Some(at) = argument.find(SCRATCH) else {
         return argument.to_owned();
@@ -295,7 +295,7 @@ fn replaced(argument: &str) -> String {
     let start = argument[..at].rfind(['=', '"', ' ']).map_or(0, |at| at + 1);
     let rest = &argument[at + SCRATCH.len()..];
     let (name, after) = rest.split_at(rest.find([',', '"', ' ']).unwrap_or(rest.len()));
-    let theirs = if name == "tree" { "FOLDER" } else { "IMAGE" };
+    let theirs = if name == "tree" { "DIRECTORY" } else { "IMAGE" };
     format!("{}{theirs}{after}", &argument[..start])
 }
 
@@ -491,7 +491,7 @@ mod tests {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
         assert_eq!(
             copied(&words, true),
-            "-fsdev local,id=share,path=FOLDER,security_model=none -device x"
+            "-fsdev local,id=share,path=DIRECTORY,security_model=none -device x"
         );
         let words = [
             "mkfs.erofs",
@@ -500,7 +500,7 @@ mod tests {
             "/r/scratch/tree",
         ]
         .map(str::to_owned);
-        assert_eq!(copied(&words, true), "mkfs.erofs '-b 4096' IMAGE FOLDER");
+        assert_eq!(copied(&words, true), "mkfs.erofs '-b 4096' IMAGE DIRECTORY");
         let words = [
             "v",
             "--fd=4",

@@ -220,15 +220,17 @@ pub(super) const VM_LOW_WEIGHT: Rule = Rule {
     },
 };
 
+pub(super) const PROFILE_THREAD: Remedy<&str> = measurement(
+    "See in which functions it spends the time",
+    "vmtax profile --vm VM",
+);
+
 pub(super) const VM_BUSY_THREAD: Rule = Rule {
     id: "vm-busy-thread",
     finds: "a main loop or an iothread that is on a CPU four fifths of the time and more, so that its devices wait for it",
     remedies: &[
         Setting::named("iothread").remedy("on", "Give each disk an iothread of its own"),
-        measurement(
-            "See in which functions it spends the time",
-            "vmtax profile --vm VM",
-        ),
+        PROFILE_THREAD,
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {

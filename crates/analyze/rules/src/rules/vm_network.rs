@@ -19,14 +19,16 @@ const MAIN_LOOP_PACKETS_PER_S: f64 = 10_000.0;
 /// Fewer full packets a second are no load.
 const MANY_PACKETS_PER_S: f64 = 1000.0;
 
+pub(super) const PASST: Remedy<&str> = Setting::named("backend").remedy(
+    "passt",
+    "Use passt as the backend: a separate process, which needs no privileges",
+);
+
 pub(super) const VM_SLIRP: Rule = Rule {
     id: "vm-slirp",
     finds: "a QEMU whose user-mode network (slirp) takes a twentieth of its CPU time and more",
     remedies: &[
-        Setting::named("backend").remedy(
-            "passt",
-            "Use passt as the backend: a separate process, which needs no privileges",
-        ),
+        PASST,
         Setting::named("backend")
             .remedy("tap", "Or use a tap, which needs a bridge and privileges"),
         measurement(

@@ -1,7 +1,7 @@
 //! Rules about threads that serve a running VM's devices beside its vCPUs, and are too busy: an iothread of several
 //! disks, a main loop that searches 9p's files or answers monitor commands.
 
-use super::vm_cpu::MIN_READY;
+use super::vm_cpu::{MIN_READY, PROFILE_THREAD};
 use super::vm_io::{BUSY_IOTHREAD, MIN_PER_S, is_served, waiting};
 use crate::rule::{about_vm, instruction, live_change, measurement, qmp};
 use crate::{Finding, Rule, VmPart};
@@ -44,10 +44,7 @@ pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
             ..Setting::named("iothread")
                 .remedy("on", "Give each of the disks an iothread of its own")
         },
-        measurement(
-            "See in which functions it spends the time",
-            "vmtax profile --vm VM",
-        ),
+        PROFILE_THREAD,
     ],
     source: "QEMU documentation, Using Multiple IOThreads",
     evaluate: |evidence| {

@@ -1,7 +1,7 @@
 //! Rules about warnings: causes that make figures weaker or different from what they seem.
 
-use super::guest_kernel::HOST_KERNEL;
 use super::host::OWN_CGROUP;
+use super::overhead::HOST_KERNEL;
 use crate::rule::{instruction, measurement, rounds};
 use crate::{Finding, Rule};
 use vmtax_model::Warning;

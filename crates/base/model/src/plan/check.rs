@@ -321,7 +321,7 @@ impl Plan {
 
     /// Checks that the plan observes a VM and runs nothing itself.
     fn check_observed_vm(&self, vm: &ObservedVm) -> Result<(), PlanError> {
-        self.check_runs_nothing("[vm] names a VM that runs already")?;
+        self.check_runs_nothing("[vm] names a running VM")?;
         if vm.process.pid <= 0 || vm.time_ms == 0 {
             return invalid("[vm] takes a pid and a time-ms above 0");
         }
@@ -330,13 +330,15 @@ impl Plan {
 
     /// Checks that the plan tunes a running VM and runs nothing itself.
     fn check_tune(&self, tune: &TuneSpec) -> Result<(), PlanError> {
-        self.check_runs_nothing("[tune] names a VM that runs already")?;
+        self.check_runs_nothing("[tune] names a running VM")?;
         if tune.process.pid <= 0 || tune.time_ms == 0 || tune.block_ms == 0 {
             return invalid("[tune] takes a pid, a time-ms and a block-ms above 0");
         }
         let mut ceilings = tune.candidates.iter().map(|candidate| candidate.ceiling);
         if !ceilings.all(|ceiling| (0.0..=1.0).contains(&ceiling)) {
-            return invalid("[tune] takes ceilings between 0 and 1");
+            return invalid(
+                "[tune] takes each ceiling, the upper bound of a gain, between 0 and 1",
+            );
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ impl CommandSpec {
         }
         if let Some(folder) = self.write.iter().find(|folder| !may_be_written(folder)) {
             return refused(&format!(
-                "write: {} cannot be shared read-write: give the absolute path of a folder other than / and outside of \
+                "write: {} cannot be shared read-write: give the absolute path of a directory other than / and outside of \
                  what each guest has for itself ({})",
                 folder.display(),
                 OWN.join(", ")

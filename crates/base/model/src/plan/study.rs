@@ -89,9 +89,9 @@ impl Study {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum VmStudy {
-    /// Where the time of its block requests or packets goes, as the host sees them.
+    /// Time of block requests or packets by layer, as the host sees them.
     VmLayers,
-    /// Its VM exits, by cause.
+    /// VM exits, by cause.
     VmExits,
     /// Why it is slow.
     Diagnose,

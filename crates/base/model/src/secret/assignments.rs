@@ -1,7 +1,7 @@
 //! Secrets behind their names: `password=…`, `"password":"…"`, `X-Auth-Token: …`, `passwd='…'`.
 
 use super::found::{Found, around};
-use super::names::{is_harmless, is_material, is_secret};
+use super::found::{is_harmless, is_material, is_secret};
 use std::ops::Range;
 
 /// A longer name is read from its end.
@@ -23,7 +23,7 @@ struct Name<'a> {
     has_blanks: bool,
 }
 
-/// How the value behind a name is written.
+/// Notation of the value behind a name.
 enum Form {
     /// In quotes of this kind, each behind so many backslashes.
     Quoted { quote: u8, slashes: usize },

@@ -3,7 +3,7 @@
 //! `<qemu:env name='TOKEN' value='…'/>`, values that a domain hands to its firmware.
 
 use super::found::Found;
-use super::names::{
+use super::found::{
     begins_harmless, is_harmless, is_material, is_secret, is_secret_of_query, is_variable,
 };
 use std::ops::Range;

@@ -8,7 +8,6 @@
 mod assignments;
 mod forms;
 mod found;
-mod names;
 mod options;
 
 pub use found::SECRET_REMOVED;

@@ -1,7 +1,7 @@
 //! Secrets that are the word behind an option: `--token …`, `curl -u …`.
 
 use super::found::Found;
-use super::names::{is_harmless, is_secret, is_variable};
+use super::found::{is_harmless, is_secret, is_variable};
 use std::ops::Range;
 
 /// Options of programs whose names do not say that a secret is behind them; the secret may be joined to a short one.
@@ -28,7 +28,7 @@ const OPTIONS: [(&str, &[&str]); 9] = [
     ("redis-cli", &["-a", "--pass"]),
     ("redis-benchmark", &["-a"]),
 ];
-/// Those of them whose secret is never a word of its own.
+/// Programs among them whose secret is never a word of its own.
 const JOINED_ALONE: [&str; 5] = ["mysql", "mysqladmin", "mysqldump", "mysqlslap", "mariadb"];
 
 /// Reads words in order, and says in which one a secret is, and where.

@@ -116,7 +116,7 @@ macro_rules! workloads {
             NamesStat "stat" Nanoseconds Lower "stat of a name" of "stat";
             NamesOpenClose "open_close" Nanoseconds Lower "open_close of a name" of "open_close";
             NamesCreateUnlink "create_unlink" Nanoseconds Lower "create and unlink" of "create_unlink";
-            NamesList "list" Nanoseconds Lower "listing of the folder" of "list";
+            NamesList "list" Nanoseconds Lower "listing of the directory" of "list";
             NamesGetxattr "getxattr" Nanoseconds Lower "getxattr" of "getxattr";
         }
         /// Properties of files that the share keeps.

@@ -6,7 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-mod qemu;
 mod recorded;
 
 use std::path::{Path, PathBuf};

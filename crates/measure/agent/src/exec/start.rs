@@ -101,7 +101,9 @@ fn give_streams(
             .stderr(Stdio::piped());
         return Ok(None);
     };
-    let failed = |e: io::Error| NotStarted::because(format!("no terminal for the command: {e}"));
+    let failed = |e: io::Error| {
+        NotStarted::because(format!("failed to open a terminal for the command: {e}"))
+    };
     let Terminal { ours, theirs } =
         make_terminal(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
     let copy = || theirs.try_clone().map(Stdio::from).map_err(failed);
@@ -189,10 +191,10 @@ fn describe(launch: &Launch, error: &io::Error) -> String {
     let program = program.unwrap_or_default();
     let directory = launch.directory.0.to_string_lossy();
     let why = match error.raw_os_error() {
-        Some(libc::ENOENT) => "no such file, interpreter or folder",
+        Some(libc::ENOENT) => "no such file, interpreter or directory",
         Some(libc::ENOEXEC) => {
             return format!(
-                "'{program}' cannot be started: it is no program for this CPU, nor a script with #! in its first line"
+                "'{program}' cannot be started: it is neither a program for this CPU nor a script with #! in its first line"
             );
         }
         _ => &error.to_string(),

@@ -129,7 +129,7 @@ fn read_machine(twin: &mut Twin, machine: &Properties) {
         || name.starts_with("microvm")
         || name.starts_with("xen")
     {
-        twin.lacks(format!("machine type {name}: q35 in its place"));
+        twin.lacks(format!("machine type {name}: replaced by q35"));
         return;
     }
     let mut all = name.to_owned();
@@ -263,14 +263,12 @@ fn name_other_options(arguments: &Arguments, twin: &mut Twin) {
     for (option, value) in arguments.options() {
         match option {
             "kernel" | "initrd" | "append" | "bios" | "pflash" => twin.lacks(FIRMWARE),
-            "netdev" | "nic" | "net" => twin.lacks("network: a tuning of a disk has none"),
+            "netdev" | "nic" | "net" => twin.lacks("network: not needed to tune a disk"),
             "object" => {
                 let object = Properties::parse(value);
                 let kind = object.first("qom-type").unwrap_or_default();
                 if !USUAL_OBJECTS.iter().any(|known| kind.starts_with(known)) {
-                    twin.lacks(format!(
-                        "object {kind}: the guest's memory is of the usual kind"
-                    ));
+                    twin.lacks(format!("object {kind}: the test guest has ordinary memory"));
                 }
             }
             "mem-path" | "mem-prealloc" | "overcommit" | "numa" | "readconfig" | "writeconfig"
@@ -462,7 +460,7 @@ mod tests {
         named("offset=512", "option offset of the disk's image");
         named(
             "format=luks,key-secret=s",
-            "image format luks: raw in its place",
+            "image format luks: replaced by raw",
         );
         named(
             "format=luks,key-secret=s",
@@ -530,7 +528,7 @@ mod tests {
         );
         assert_eq!(twin.not_twinned, Vec::<String>::new());
         let missing = twin_of("qemu -device virtio-blk-pci,drive=none", None);
-        assert!(missing.unwrap_err().to_string().contains("no file of it"));
+        assert!(missing.unwrap_err().to_string().contains("no file for it"));
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn read_system(domain: Node<'_, '_>, twin: &mut Twin) {
     };
     match child(os, "type").and_then(|kind| kind.attribute("machine")) {
         Some(machine) if machine.starts_with("microvm") || machine.starts_with("xen") => {
-            twin.lacks(format!("machine type {machine}: q35 in its place"));
+            twin.lacks(format!("machine type {machine}: replaced by q35"));
         }
         // A name alone: what else libvirt would pass is not known.
         Some(machine) if !machine.contains([',', ' ']) => {
@@ -142,7 +142,7 @@ fn read_cpu(domain: Node<'_, '_>, twin: &mut Twin) {
         Some("host-passthrough") => Some("host".to_owned()),
         Some("maximum") => Some("max".to_owned()),
         Some("host-model") => {
-            twin.lacks("CPU model host-model: the host's CPU in its place; of a running domain its own is known");
+            twin.lacks("CPU model host-model: replaced by the host's CPU; libvirt names the model only while the domain runs");
             Some("host".to_owned())
         }
         // libvirt's own default is custom.
@@ -286,7 +286,7 @@ fn read_controller(disk: &Disk<'_>, devices: Node<'_, '_>, twin: &mut Twin) {
         .and_then(|controller| controller.attribute("model"))
         .filter(|model| *model != "auto")
         .unwrap_or(DEFAULT_CONTROLLER);
-    twin.lacks(format!("SCSI controller {model}: virtio-scsi in its place"));
+    twin.lacks(format!("SCSI controller {model}: replaced by virtio-scsi"));
 }
 
 /// Reads the attributes of a `<driver>`, of a disk or of its controller.
@@ -312,7 +312,7 @@ fn read_driver(twin: &mut Twin, driver: Node<'_, '_>) {
     if plain("iothread").is_some() || child(driver, "iothreads").is_some() {
         twin.disk.set("iothread", "on");
         if child(driver, "iothreads").is_some() {
-            twin.lacks("<iothreads> of the disk: the twin has one iothread");
+            twin.lacks("<iothreads> of the disk: the test guest has one iothread");
         }
     }
     let size = child(driver, "metadata_cache").and_then(|cache| child(cache, "max_size"));
@@ -442,7 +442,7 @@ mod tests {
             ("", "lsilogic"),
         ] {
             let twin = read(&DOMAIN.replace(of_virtio, controller), Some("sdb")).unwrap();
-            let line = format!("SCSI controller {model}: virtio-scsi in its place");
+            let line = format!("SCSI controller {model}: replaced by virtio-scsi");
             assert!(twin.not_twinned.contains(&line), "{:?}", twin.not_twinned);
             assert!(
                 !twin.disk.set.contains_key("iothread"),

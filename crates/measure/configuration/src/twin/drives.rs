@@ -30,7 +30,8 @@ pub(super) fn disks(graph: &BlockGraph) -> (Vec<UsableDisk<'_>>, Vec<String>) {
 fn usable<'a>(graph: &'a BlockGraph, found: &'a GuestDisk) -> Result<UsableDisk<'a>, String> {
     let name = &found.name;
     let bus = bus_of(graph, found)?;
-    let missing = || format!("disk {name}: the command line has no file of it, or too many nodes");
+    let missing =
+        || format!("disk {name}: the command line names no file for it, or too many block nodes");
     let chain = graph.of_disk(found).ok_or_else(missing)?;
     let file = match chain.storage().ok_or_else(missing)? {
         Storage::File(file) => file,
@@ -41,7 +42,7 @@ fn usable<'a>(graph: &'a BlockGraph, found: &'a GuestDisk) -> Result<UsableDisk<
                 &driver
             };
             return Err(format!(
-                "disk {name}: its storage is {driver}, for which a local file cannot stand"
+                "disk {name}: its storage is {driver}, which a local file cannot replace"
             ));
         }
     };
@@ -94,9 +95,7 @@ pub(super) fn read_disk(twin: &mut Twin, disk: &UsableDisk<'_>, graph: &BlockGra
     let driver = controller.and_then(|owner| owner.get("driver"));
     let other = driver.filter(|driver| is_other(driver));
     if let Some(driver) = other {
-        twin.lacks(format!(
-            "SCSI controller {driver}: virtio-scsi in its place"
-        ));
+        twin.lacks(format!("SCSI controller {driver}: replaced by virtio-scsi"));
     }
     let devices = [device, controller.filter(|_| other.is_none())];
     for device in devices.into_iter().flatten() {
@@ -125,7 +124,7 @@ fn read_cache(twin: &mut Twin, chain: &Chain<'_>, writes_back: bool) {
     twin.disk.set("cache", cache_mode(chain, writes_back));
     let has = |switch| chain.switch(switch) == Some(true);
     if has("cache.direct") && has("cache.no-flush") {
-        twin.lacks("cache.no-flush beside cache.direct: the twin flushes");
+        twin.lacks("cache.no-flush beside cache.direct: the test guest flushes");
     }
 }
 
@@ -242,7 +241,7 @@ fn read_device(twin: &mut Twin, device: &Properties) {
             twin.disk.set(name, switch(value));
         } else if name.starts_with("iothread-vq-mapping") {
             twin.disk.set("iothread", "on");
-            twin.lacks("iothread-vq-mapping: the twin has one iothread");
+            twin.lacks("iothread-vq-mapping: the test guest has one iothread");
         } else {
             match name {
                 // They name it, connect it to others, or were read before.

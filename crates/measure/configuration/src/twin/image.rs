@@ -80,14 +80,14 @@ pub(super) fn add(twin: &mut Twin) {
     if let Some(header) = twin.disk.is_format_probed.then_some(image.as_ref()) {
         match header.map(|(_, header)| format_of(header)) {
             Ok(format) => twin.set_format(format),
-            Err(_) => twin.lacks(format!("image format of {name}, unknown: raw in its place")),
+            Err(_) => twin.lacks(format!("image format of {name}: unknown, replaced by raw")),
         }
     }
     let set = &twin.disk.set;
     let is_qcow2 = set.get("format").is_some_and(|format| format == "qcow2");
     match image.map(|(bytes, header)| (bytes, qcow2(&header))) {
         Err(why) => twin.lacks(format!(
-            "image {name}: {why}; its size and how it was made are not known"
+            "image {name}: {why}; its size and format options are not known"
         )),
         Ok((_, Some(image))) if is_qcow2 => {
             twin.disk.size = Some(image.size);
@@ -99,7 +99,7 @@ pub(super) fn add(twin: &mut Twin) {
         Ok((bytes, _)) => {
             twin.disk.size = Some(bytes).filter(|_| !is_qcow2);
             if is_qcow2 {
-                twin.lacks(format!("image {name}: it has no header of qcow2"));
+                twin.lacks(format!("image {name}: it has no qcow2 header"));
             }
         }
     }
@@ -216,13 +216,13 @@ mod tests {
         assert!(lacks.is_empty(), "{lacks:?}");
         assert_eq!(read(b"any bytes"), (None, Some(9), Vec::new()));
         let (_, _, lacks) = read(b"KDMV");
-        assert_eq!(lacks, ["image format vmdk: raw in its place"]);
+        assert_eq!(lacks, ["image format vmdk: replaced by raw"]);
         assert_eq!(format_of(&header(1, 16, 0, 0)), "qcow");
         let mut gone = Twin::default();
         gone.disk.file = Some("/nonexistent/a".into());
         gone.disk.is_format_probed = true;
         add(&mut gone);
-        let unknown = "image format of /nonexistent/a, unknown: raw in its place";
+        let unknown = "image format of /nonexistent/a: unknown, replaced by raw";
         assert_eq!(gone.not_twinned[0], unknown);
     }
 

@@ -1,5 +1,5 @@
-//! The twin of somebody's VM: what a guest of the lab takes over from a running VM, from libvirt's XML or from a QEMU command
-//! line. The original is only read: its process's arguments, the header of its image, its domain as libvirt prints it.
+//! A test guest with a VM's configuration: what a guest that vmtax boots copies from a running VM, from libvirt's XML or from a QEMU
+//! command line. The original is only read: its process's arguments, the header of its image, its domain as libvirt prints it.
 
 pub(crate) mod command_line;
 mod domain;
@@ -8,11 +8,9 @@ pub(crate) mod domain_xml;
 pub(crate) mod drives;
 mod image;
 mod source;
-mod text;
 
 pub use domain_edit::{DomainEdit, edit_domain};
-pub use source::{read_twin, twin};
-pub use text::read_text;
+pub use source::{read_text, read_twin, twin};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -106,7 +104,7 @@ impl Twin {
         match format {
             "raw" => {}
             "qcow2" => self.disk.set("format", "qcow2"),
-            other => self.lacks(format!("image format {other}: raw in its place")),
+            other => self.lacks(format!("image format {other}: replaced by raw")),
         }
     }
 
@@ -117,7 +115,7 @@ impl Twin {
             .collect::<Vec<_>>()
         {
             self.lacks(format!(
-                "disk {name}: one disk is tuned; --disk names another"
+                "disk {name}: only one disk is tuned; --disk selects another"
             ));
         }
     }
@@ -135,7 +133,7 @@ impl Twin {
         let others = lines.len().saturating_sub(MAX_LINES);
         if others > 0 {
             lines.truncate(MAX_LINES);
-            lines.push(format!("{others} settings more"));
+            lines.push(format!("{others} more settings"));
         }
         self.not_twinned = lines;
     }
@@ -175,18 +173,16 @@ pub enum TwinError {
         source: std::io::Error,
     },
     /// It is no domain.
-    #[error("this is no domain of libvirt: {0}. `virsh dumpxml DOMAIN` prints one")]
+    #[error("this is not a libvirt domain: {0}. `virsh dumpxml DOMAIN` prints one")]
     Xml(String),
     /// A quote has no end.
-    #[error("the QEMU command line has a quote without its end: quote it as for a shell")]
+    #[error("the QEMU command line has an unclosed quote: quote it as for a shell")]
     Quote,
     /// A variable of a shell is not filled in.
-    #[error(
-        "the QEMU command line has {0}, a variable without its value: put the value in its place"
-    )]
+    #[error("the QEMU command line has the variable {0}: replace it with its value")]
     Variable(String),
     /// The VM's architecture is not x86.
-    #[error("the VM is of {0}: vmtax boots guests of x86-64 alone")]
+    #[error("the VM's architecture is {0}: vmtax boots only x86-64 guests")]
     Architecture(String),
     /// No disk can be tuned.
     #[error(

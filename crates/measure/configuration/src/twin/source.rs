@@ -1,8 +1,8 @@
 //! Sources of a test guest that people give: a VM's name, a file, a command line.
 
 use super::command_line::{Line, last_start, words};
-use super::text::read_text;
 use super::{Twin, TwinError, command_line, domain, edit_domain, image};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use vmtax_model::{Manager, VmSettings, without_secrets};
 use vmtax_vmm::qemu::arguments::{Arguments, path_of};
@@ -53,7 +53,7 @@ fn keep_trusted_program(twin: &mut Twin) {
     match vmtax_trust::untrusted(&program, vmtax_trust::Owner::Root) {
         Ok(None) => twin.qemu = Some(program),
         Ok(Some(why)) => twin.lacks(format!(
-            "QEMU {}: {why}; --qemu uses it all the same",
+            "QEMU {}: {why}; --qemu uses it anyway",
             program.display()
         )),
         Err(why) => twin.lacks(format!("QEMU {}: {why}", program.display())),
@@ -108,7 +108,7 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
                 .map_or_else(|| "VM".to_owned(), |name| format!("VM {name}"));
             if managed.is_some() && vm.monitor().is_none_or(Monitor::taints) {
                 twin.lacks(
-                    "limits and caches that were set while it runs: its monitor is its manager's",
+                    "limits and caches that were set at run time: only the VM's manager can ask its monitor",
                 );
             }
             twin
@@ -122,7 +122,7 @@ fn of_running(vm: &Vm, disk: Option<&str>) -> Result<Twin, TwinError> {
         .filter(|path| seen_from_here(pid, path) == *path);
     if let Some(program) = program.filter(|_| twin.qemu.is_none()) {
         twin.lacks(format!(
-            "QEMU {}: that of a container; --qemu names one",
+            "QEMU {}: it is in a container; --qemu selects another",
             program.display()
         ));
     }
@@ -220,6 +220,45 @@ pub fn read_twin(text: &str) -> usize {
         + settings_count(command_line::read(&words(text).unwrap_or_default(), None))
 }
 
+/// A longer text is no configuration, and no report that anybody pastes; bytes.
+const MAX_TEXT: u64 = 4 << 20;
+
+/// Reads a text in UTF-8 or UTF-16, without its secrets.
+///
+/// # Errors
+/// Where it cannot be read, is longer than 4 MiB, or is in another encoding.
+pub fn read_text(reader: impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    reader.take(MAX_TEXT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(io::Error::other(
+            "it is longer than 4 MiB: give only the part about one VM",
+        ));
+    }
+    let text = match bytes.as_slice() {
+        // Redirection in PowerShell writes it.
+        [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes),
+        _ => String::from_utf8(bytes).ok(),
+    };
+    let text = text.filter(|text| !text.contains('\0')).ok_or_else(|| {
+        io::Error::other(
+            "it is neither UTF-8 nor UTF-16 text: `iconv -f ENCODING -t UTF-8` converts it",
+        )
+    })?;
+    Ok(without_secrets(&text).into_owned())
+}
+
+/// Decodes UTF-16; `None` for other bytes.
+fn utf16(bytes: &[u8], unit: impl Fn([u8; 2]) -> u16) -> Option<String> {
+    let units: Vec<u16> = bytes
+        .chunks_exact(2)
+        .map(|pair| unit([pair[0], pair[1]]))
+        .collect();
+    let is_whole = bytes.len() % 2 == 0;
+    String::from_utf16(&units).ok().filter(|_| is_whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,7 +310,7 @@ mod tests {
         assert_eq!(lacks[0], "option a0 of the disk's image");
         assert_eq!(
             (lacks.len(), lacks[1000].as_str()),
-            (1001, "299002 settings more")
+            (1001, "299002 more settings")
         );
         let disk = |n: usize| {
             let source = ["file", "network"][n % 2];
@@ -301,6 +340,47 @@ mod tests {
         #[test]
         fn any_text_is_survived(text in ".{0,80}") {
             let _ = crate::read_twin(&text);
+        }
+    }
+
+    #[test]
+    fn each_encoding_is_read_or_refused() {
+        let text = "qemu-kvm -name gr\u{fc}n -m 1G";
+        let units = || text.encode_utf16();
+        let little: Vec<u8> = [0xff, 0xfe]
+            .into_iter()
+            .chain(units().flat_map(u16::to_le_bytes))
+            .collect();
+        let big: Vec<u8> = [0xfe, 0xff]
+            .into_iter()
+            .chain(units().flat_map(u16::to_be_bytes))
+            .collect();
+        for bytes in [text.as_bytes(), &little, &big] {
+            assert_eq!(read_text(bytes).unwrap(), text);
+        }
+        let latin1: Vec<u8> = text.chars().map(|c| c as u8).collect();
+        for bytes in [
+            &latin1[..],
+            &little[..little.len() - 1],
+            &little[2..],
+            b"a\0b",
+        ] {
+            let why = read_text(bytes).unwrap_err().to_string();
+            assert!(why.contains("iconv"), "{why}");
+        }
+        let why = read_text(std::io::repeat(b'a')).unwrap_err().to_string();
+        assert!(why.contains("4 MiB"), "{why}");
+        assert!(
+            !read_text(&b"qemu -spice password=s3cret"[..])
+                .unwrap()
+                .contains("s3cret")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read_text(&bytes[..]);
         }
     }
 }

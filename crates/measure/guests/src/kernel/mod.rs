@@ -7,7 +7,6 @@
 pub mod bzimage;
 mod fetch;
 mod initramfs;
-pub mod modinfo;
 mod modules;
 mod vmlinux;
 
@@ -15,6 +14,7 @@ pub use crate::apt::cache_dir;
 pub use crate::error::KernelError;
 pub use fetch::{available, fetch, is_name, list_fetchable};
 pub use initramfs::{Init, Packed, Purpose, initramfs};
+pub use modules::{Modinfo, NotAModule, modinfo};
 pub use vmlinux::unpack_vmlinux;
 
 use crate::apt::version as release;

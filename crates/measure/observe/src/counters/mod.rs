@@ -47,24 +47,48 @@ fn stat(text: &str) -> Option<(u64, u64)> {
     is_alive.then_some((started, faults))
 }
 
-/// The counters of a process's threads, in the order of their numbers, with the role that `role` gives each; empty where there
-/// is no such process.
-pub fn thread_counters(pid: i32, role: impl Fn(i32) -> Role) -> Vec<ThreadCounters> {
+/// Times of a thread, of its `schedstat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadTimes {
+    /// TID on the host.
+    pub tid: i32,
+    /// CPU time, ns.
+    pub cpu_ns: u64,
+    /// Time runnable without a CPU, ns.
+    pub wait_ns: u64,
+    /// Number of times that the thread got a CPU.
+    pub turns: u64,
+}
+
+/// Returns the times of a process's threads, in the order of their numbers; empty where there is no such process.
+pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
     let times = |task: fs::DirEntry| {
         let tid = task.file_name().to_str()?.parse().ok()?;
         let (cpu_ns, wait_ns, turns) =
             schedstat(&fs::read_to_string(task.path().join("schedstat")).ok()?)?;
-        Some(ThreadCounters {
+        Some(ThreadTimes {
             tid,
-            role: role(tid),
             cpu_ns,
             wait_ns,
             turns,
         })
     };
-    let mut all: Vec<ThreadCounters> = tasks(pid).filter_map(times).collect();
+    let mut all: Vec<ThreadTimes> = tasks(pid).filter_map(times).collect();
     all.sort_unstable_by_key(|thread| thread.tid);
     all
+}
+
+/// Returns the counters of a process's threads, in the order of their numbers, with the role that `role` gives each; empty where
+/// there is no such process.
+pub fn thread_counters(pid: i32, role: impl Fn(i32) -> Role) -> Vec<ThreadCounters> {
+    let counters = |times: ThreadTimes| ThreadCounters {
+        tid: times.tid,
+        role: role(times.tid),
+        cpu_ns: times.cpu_ns,
+        wait_ns: times.wait_ns,
+        turns: times.turns,
+    };
+    thread_times(pid).into_iter().map(counters).collect()
 }
 
 /// The counters of a process in `stat`, `status` and, with the permission, `io`; `None` where there is no such process.
@@ -168,7 +192,7 @@ pub fn cpu_use(pid: i32) -> Option<CpuUse> {
     let at_ns = monotonic_ns();
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let busy_ms = busy_ms(&stat, procfs::ticks_per_second());
-    let threads: Vec<ThreadCpuUse> = thread_counters(pid, |_| Role::Main)
+    let threads: Vec<ThreadCpuUse> = thread_times(pid)
         .into_iter()
         .filter_map(|thread| {
             let set = sched_getaffinity(Some(Pid::from_raw(thread.tid)?)).ok()?;
@@ -292,7 +316,7 @@ mod tests {
     fn times_of_the_own_threads_grow() {
         let own = std::process::id() as i32;
         let cpu = || {
-            thread_counters(own, |_| Role::Main)
+            thread_times(own)
                 .iter()
                 .map(|thread| thread.cpu_ns)
                 .sum::<u64>()
@@ -314,7 +338,7 @@ mod tests {
             (None, None)
         );
         assert_eq!(page_table_counters(i32::MAX), CounterMap::default());
-        assert_eq!(thread_counters(i32::MAX, |_| Role::Main), []);
+        assert_eq!(thread_times(i32::MAX), []);
     }
 
     #[test]

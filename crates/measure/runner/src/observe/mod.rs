@@ -2,7 +2,6 @@
 
 mod blocks;
 mod diagnose;
-mod inside;
 mod observer;
 mod profile;
 mod tune;
@@ -16,9 +15,8 @@ pub(crate) use tune::tune;
 pub(crate) use vm_blocks::vm_layers;
 
 use blocks::BlockObserver;
-use inside::InsideObserver;
 use observer::{Observer, failed};
-use profile::ProfileObserver;
+use profile::{InsideObserver, ProfileObserver};
 use vmtax_model::Probes;
 use vmtax_vm::{MachineError, Observed, RunningMachine};
 
@@ -26,7 +24,7 @@ use vmtax_vm::{MachineError, Observed, RunningMachine};
 pub(crate) struct Observers(Vec<Box<dyn Observer>>);
 
 impl Observers {
-    /// Starts what observes the trial: the host's side on the vm, the guest's with what the lab's guests can do.
+    /// Starts what observes the trial: the host's side on the vm, the guest's with what the guests of vmtax can do.
     pub fn start(
         machine: &mut dyn RunningMachine,
         what: &Observation<'_>,

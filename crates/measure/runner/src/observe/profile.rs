@@ -1,7 +1,7 @@
 //! A process sampled, traced and counted from outside: a QEMU while its guest works, or any process for a time. Each
 //! sampler runs in its own thread; what one of them cannot observe is recorded as missing. VM exits are counted alone, too.
 
-use super::observer::{Observer, Stop, failed, keep_in, wait};
+use super::observer::{Observer, PING, Stop, answered, failed, keep_in, wait};
 use crate::RunError;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,12 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use vmtax_clock::beat;
 use vmtax_configuration::configuration_of;
 use vmtax_model::number::{counted, nanoseconds};
 use vmtax_model::samples::{
     CodeSamples, CpuUse, CpuUses, ExitCounts, OnCpu, ProfileFacts, ScheduleFacts, WallClock,
 };
-use vmtax_model::{Accelerator, Missing, ObservedVm, ProfileSettings, files};
+use vmtax_model::{
+    Accelerator, ClockReading, Inside, InsideFacts, Missing, ObservedVm, Ping, ProfileSettings,
+    SCHEMA, files,
+};
 use vmtax_observe::counters::{cpu_use, process_stop};
 use vmtax_observe::{
     ExitTracer, OnCpuSampler, ProbeError, StackSampling, StopTime, kvm_features, schedule,
@@ -490,4 +494,82 @@ fn counters(vm: &Vm) -> BTreeMap<String, u64> {
         .map(Monitor::kvm_counters)
         .filter(|counters| !counters.is_empty())
         .unwrap_or(read)
+}
+
+/// A guest sends names and numbers: more than this no guest sends that is sound, bytes.
+const MAX_BYTES: usize = 256 << 20;
+
+/// Has the guest sample and count itself.
+pub(super) struct InsideObserver {
+    vm: Option<Vm>,
+    store: TrialFiles,
+    pings: Vec<Result<Ping, MachineError>>,
+    begun: ClockReading,
+    timeout: Duration,
+}
+
+impl InsideObserver {
+    pub fn start(
+        vm: Option<Vm>,
+        machine: &mut dyn RunningMachine,
+        inside: Inside,
+        timeout: Duration,
+        store: TrialFiles,
+    ) -> Result<InsideObserver, MachineError> {
+        let pings = vec![machine.ping(PING)];
+        let begun = beat();
+        machine.start_sampling(inside)?;
+        Ok(InsideObserver {
+            vm,
+            store,
+            pings,
+            begun,
+            timeout,
+        })
+    }
+}
+
+impl Observer for InsideObserver {
+    /// The guest's samples, and what brings them together with those of its QEMU, go to the trial's files.
+    fn stop(
+        self: Box<Self>,
+        machine: &mut dyn RunningMachine,
+        _: Option<Observed>,
+    ) -> Result<(), MachineError> {
+        let InsideObserver {
+            vm,
+            mut store,
+            mut pings,
+            begun,
+            timeout,
+        } = *self;
+        let mut taken = 0;
+        let mut missing = machine.stop_sampling(timeout, &mut |name, bytes| {
+            let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
+            let name = known
+                .then_some(name)
+                .ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
+            taken += bytes.len();
+            if taken > MAX_BYTES {
+                return Err(format!("{} MiB and more of samples", MAX_BYTES >> 20));
+            }
+            store.append(name, bytes).map_err(|e| e.to_string())
+        })?;
+        let beats = [begun, beat()];
+        pings.push(machine.ping(PING));
+        let pings = answered(pings, &mut missing);
+        let facts = InsideFacts {
+            schema: SCHEMA,
+            threads: vm.as_ref().map_or_else(Vec::new, Vm::threads),
+            pings,
+            kvm_offset: vm
+                .as_ref()
+                .and_then(|vm| vmtax_observe::kvm_offset(vm.pid())),
+            beats,
+            missing,
+        };
+        store
+            .store(files::INSIDE, &facts)
+            .map_err(failed("storing the guest's samples"))
+    }
 }

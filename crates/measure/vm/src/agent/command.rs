@@ -3,7 +3,7 @@
 use crate::agent::Agent;
 use crate::agent::messages::{Files, NoMessage, Received, no_files};
 use crate::agent::streams::Terminal;
-use crate::process::cpu_accounting::CpuAccounting;
+use crate::process::CpuAccounting;
 use crate::{Capture, MachineError, RootExtras, Streams};
 use rustix::fd::AsFd;
 use rustix::fs::Mode;

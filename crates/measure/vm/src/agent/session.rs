@@ -5,8 +5,8 @@ use crate::agent::messages::{CLOSE_TIMEOUT, Console, Files, Lines, NoMessage, no
 use crate::agent::{Agent, native};
 use crate::network::MachineNetwork;
 use crate::process::child::Child;
-use crate::process::cpu_accounting::{BatchCpu, CpuAccounting, main_thread_ns};
 use crate::process::log::log_tail;
+use crate::process::{BatchCpu, CpuAccounting, main_thread_ns};
 use crate::running::RunningMachine;
 use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::share::jail::TREE;

@@ -11,15 +11,14 @@ mod guest;
 pub mod layout;
 mod mailbox;
 mod order;
-mod rom;
 mod workloads;
 
 pub(crate) use guest::MicroGuest;
+pub use layout::rom;
 pub use mailbox::{Mailbox, MicroRequest};
 pub use order::{
     Completion, Direction, ExitKind, Failure, MicroError, Order, Pattern, RoundTrips, Run, State,
 };
-pub use rom::rom;
 
 /// QEMU's arguments for the micro-guest, which starts as
 ///

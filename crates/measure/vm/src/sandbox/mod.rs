@@ -5,7 +5,6 @@ pub(crate) mod mounts;
 pub(crate) mod overlay;
 pub(crate) mod reach;
 pub(crate) mod rights;
-pub(crate) mod root;
 
 use crate::MachineError;
 use crate::sandbox::mounts::unshare;
@@ -75,7 +74,7 @@ impl Namespaces {
         }
         if let Some(at) = self.root.as_deref() {
             mounts::own(Path::new("/"))?;
-            root::put_at(at)?;
+            mounts::put_at(at)?;
             mounted.push(at);
         }
         if let Some(tree) = self.read_only.as_deref() {

@@ -2,8 +2,8 @@
 //! namespace of its own.
 
 use crate::MachineError;
+use crate::sandbox::mounts::root_mounts;
 use crate::sandbox::mounts::{self, below};
-use crate::sandbox::root::root_mounts;
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, open, statvfs};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};

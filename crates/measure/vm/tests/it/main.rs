@@ -4,5 +4,4 @@
 
 mod exits;
 mod guest;
-mod orders;
 mod requests;

@@ -363,7 +363,7 @@ const MAX_DISKS: usize = 256;
 /// A domain's answers, and the files of its disks by the disks' names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DomainStats {
-    /// What a monitor would answer, as far as libvirt tells it.
+    /// Answers that a monitor would give, as far as libvirt has them.
     pub answers: Answers,
     /// Path of each disk's file, by the disk's name.
     pub files: BTreeMap<String, String>,

@@ -11,10 +11,9 @@ use crate::VmmError;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
-use vmtax_host::in_effect;
 use vmtax_model::{
     CLOCK_SOURCE_FILE, DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, IothreadSettings,
-    Qcow2Settings, ShareDevice, ShareServer, VmSettings, is_disk_name,
+    Qcow2Settings, ShareDevice, ShareServer, VmSettings, in_effect, is_disk_name,
 };
 
 /// QEMU's own `l2-cache-size` since 3.1, bytes: at most that, and no more than the image needs.

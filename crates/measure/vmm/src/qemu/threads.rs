@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 use vmtax_model::{QemuThread, Role, RoleSource};
-use vmtax_observe::counters::thread_counters;
+use vmtax_observe::counters::thread_times;
 use vmtax_observe::{own_tids, processes, thread_names};
 
 /// `ioctl` and `KVM_RUN`.
@@ -159,7 +159,7 @@ fn busiest(
         }
         candidates.retain(|tid| !task(pid, *tid).is_some_and(|task| polls(&task)));
     }
-    let mut times = thread_counters(pid, |_| Role::Main);
+    let mut times = thread_times(pid);
     times.retain(|thread| candidates.contains(&thread.tid));
     times.sort_unstable_by_key(|thread| Reverse((thread.cpu_ns, thread.tid)));
     let mut busiest: Vec<i32> = times.iter().take(count).map(|thread| thread.tid).collect();

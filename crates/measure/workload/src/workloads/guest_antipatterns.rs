@@ -10,12 +10,12 @@ workload! {
     GuestAntipatterns: "avoidable exits and waits of guest kernels, with fixes, in the micro-guest";
     count: u32 = count(
         "count", "500", 2..=1_000_000,
-        "how often each antipattern and each fix; what takes milliseconds, at most 50 times",
+        "runs of each antipattern and each fix; at most 50 of those that take milliseconds",
     );
     form: Word = one_of("form", "both", &["both", "antipattern", "fix"], "both, the antipatterns alone, or the fixes alone");
     time: f64 = seconds(
         options::TIME, "0", 0.0..=60.0,
-        "seconds for which each is repeated at least, so that it can be sampled",
+        "minimum seconds for which each is repeated, so that it can be sampled",
     );
 }
 

@@ -18,8 +18,8 @@ const WORD: u64 = 8;
 workload! {
     Memory: "block reads or writes of memory, like sysbench's memory";
     block_size: u64 =
-        size(WorkloadSpec::BLOCK_SIZE, "1K", WORD..=1 << 36, WORD, "bytes that an event passes over");
-    total_size: u64 = size("total-size", "100G", WORD..=1 << 60, 1, "bytes to pass over in all");
+        size(WorkloadSpec::BLOCK_SIZE, "1K", WORD..=1 << 36, WORD, "bytes that an event reads or writes");
+    total_size: u64 = size("total-size", "100G", WORD..=1 << 60, 1, "bytes to read or write in all");
     scope: Word = one_of("scope", "global", &["global", "local"], "one block for all threads, or one for each");
     oper: Word = one_of("oper", "write", &["read", "write", "none"], "what to do with the words");
     access_mode: Word = one_of("access-mode", "seq", &["seq", "rnd"], "word after word, or random words");

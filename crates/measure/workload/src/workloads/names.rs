@@ -19,8 +19,8 @@ const SEED: u64 = 4714;
 
 workload! {
     Names: "path operations: many names, deep directories, xattrs";
-    files: u64 = count("files", "100", 1..=1 << 24, "files in the folder");
-    depth: u64 = count("depth", "1", 1..=1000, "folders on the way to them, below scratch");
+    files: u64 = count("files", "100", 1..=1 << 24, "files in the directory");
+    depth: u64 = count("depth", "1", 1..=1000, "directories on the path to them, below scratch");
     xattrs: u64 = count("xattrs", "0", 0..=10_000, "user attributes of each file that is called");
     samples: u64 = count("samples", "500", 1..=1 << 24, "calls of each kind that are timed");
 }
@@ -96,7 +96,7 @@ fn deep_folder(own: &Path, depth: u64) -> Result<PathBuf, WorkloadError> {
     let mut folder = own.to_owned();
     for _ in 0..depth {
         folder.push("d");
-        std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+        std::fs::create_dir(&folder).map_err(|e| error("create the directory", &folder, e))?;
     }
     Ok(folder)
 }
@@ -130,7 +130,7 @@ fn set_attributes(files: &[PathBuf], count: u64) -> Result<Option<Unsupported>, 
                     "EOPNOTSUPP: files have no user attributes here".to_owned()
                 }
                 Err(Errno::NOSPC | Errno::DQUOT) => {
-                    format!("a file has no room for {count} attributes here")
+                    format!("the filesystem has no room for {count} attributes of a file")
                 }
                 Err(e) => return Err(error("set an attribute of", file, e)),
             };
@@ -163,9 +163,9 @@ fn create_unlink(path: &Path) -> Result<(), WorkloadError> {
 }
 
 fn list(folder: &Path) -> Result<(), WorkloadError> {
-    let entries = std::fs::read_dir(folder).map_err(|e| error("read the folder", folder, e))?;
+    let entries = std::fs::read_dir(folder).map_err(|e| error("read the directory", folder, e))?;
     for entry in entries {
-        entry.map_err(|e| error("read the folder", folder, e))?;
+        entry.map_err(|e| error("read the directory", folder, e))?;
     }
     Ok(())
 }

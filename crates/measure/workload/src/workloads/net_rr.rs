@@ -243,7 +243,7 @@ impl NetRr {
         }
         if others > 0 {
             got.notes.push(format!(
-                "{others} datagrams came that were no response to the request under way: late, or doubled"
+                "{others} datagrams were no response to the pending request: late or duplicated"
             ));
         }
         got
@@ -272,7 +272,7 @@ pub(crate) fn run_with_series(
 ) -> Result<(TrialResult, Series), WorkloadError> {
     let asked: NetRr = options_of(spec, NetRr::OPTIONS)?;
     if asked.connect == "each" {
-        let conflict = "stamps are those of a request on an open connection: leave connect out";
+        let conflict = "stamps are of requests on an open connection: leave connect out";
         return Err(WorkloadError::conflict(spec.name, conflict));
     }
     let clock = Clock::calibrate();
@@ -474,7 +474,7 @@ pub(crate) fn no_answer(
     source: Option<io::Error>,
 ) -> WorkloadError {
     let fix =
-        "start a server there, or let a firewall pass it; vmtax's guests have one of their own";
+        "start an echo server there, or open the port in the firewall; vmtax's guests have a server of their own";
     WorkloadError::NoEcho {
         server,
         protocol,
@@ -620,7 +620,7 @@ mod tests {
             set_option(&mut spec, "connections", connections).unwrap();
             let error = run(&spec, &places(nobody)).unwrap_err().to_string();
             assert!(
-                error.contains(&nobody.port().to_string()) && error.contains("a server there"),
+                error.contains(&nobody.port().to_string()) && error.contains("an echo server there"),
                 "{error}"
             );
         }

@@ -37,14 +37,14 @@ const SEED: u64 = 4713;
 
 workload! {
     OpenFids: "stat and open while the 9p server holds many fids";
-    count: u64 = count("count", "1000", 1..=1 << 24, "names that are known when calls are timed");
+    count: u64 = count("count", "1000", 1..=1 << 24, "names that are known while calls are timed");
     how: Word = one_of(
         "how", "cached", &["cached", "held"],
-        "cached: looked up, which 9p with cache=loose remembers; held: held open",
+        "cached: looked up, which 9p remembers with cache=loose; held: kept open",
     );
     keep: Word = one_of(
         "keep", "no", &["no", "yes"],
-        "yes: own files stay for a trial with more names in the same guest (scale --one-boot)",
+        "yes: the files stay for a trial with more names in the same guest (scale --one-boot)",
     );
     samples: u64 = count("samples", "2000", 1..=1 << 24, "calls of each kind that are timed");
 }
@@ -106,13 +106,13 @@ impl Workload for OpenFids {
         } else {
             got.unsupported.push(Unsupported {
                 metric: Metric::OpenFidsStatCpu,
-                reason: "QEMU itself serves 9p alone".to_owned(),
+                reason: "QEMU itself serves only 9p".to_owned(),
             });
         }
         let open_close = calls.open_close(samples)?;
         if calls.stale && stat.quantile(0.5) < 4 * calls.local()? {
             got.notes.push(
-                "open-fids.stat is little longer than a stat outside the share: was the server asked?".to_owned(),
+                "open-fids.stat takes little longer than a stat outside the share: the server was probably not asked".to_owned(),
             );
         }
         got.measure(Metric::OpenFidsStat, stat.quantile(0.5) as f64);
@@ -144,7 +144,7 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
     let raised = setrlimit(Resource::Nofile, limit);
     if hard < needed && raised.is_err() {
         let conflict = format!(
-            "count={count} held open is above RLIMIT_NOFILE, {hard}: give a smaller count, how=cached, \
+            "count={count} files held open exceed RLIMIT_NOFILE, {hard}: give a smaller count, how=cached, \
              or raise `ulimit -Hn`"
         );
         return Err(WorkloadError::conflict(WorkloadName::OpenFids, conflict));
@@ -321,7 +321,7 @@ impl<'a> Known<'a> {
     fn next_made(&mut self) -> Result<PathBuf, WorkloadError> {
         let folder = self.folder.0.join(format!("{:05}", self.made / FOLDER));
         if self.made % FOLDER == 0 && !folder.is_dir() {
-            std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+            std::fs::create_dir(&folder).map_err(|e| error("create the directory", &folder, e))?;
         }
         let path = folder.join(format!("{:03}", self.made % FOLDER));
         self.made += 1;
@@ -423,14 +423,14 @@ impl Names {
                     return Ok(None);
                 };
                 let opened = std::fs::read_dir(&folder);
-                self.open = Some(opened.map_err(|e| error("read the folder", &folder, e))?);
+                self.open = Some(opened.map_err(|e| error("read the directory", &folder, e))?);
                 continue;
             };
             let Some(entry) = open.next() else {
                 self.open = None;
                 continue;
             };
-            let entry = entry.map_err(|e| error("read a folder of", &self.scratch, e))?;
+            let entry = entry.map_err(|e| error("read a directory of", &self.scratch, e))?;
             // Linux gives the kind with the name: nothing is looked up here.
             let kind = entry
                 .file_type()

@@ -101,7 +101,7 @@ fn walk(
     }
     let ns = clock.ns(began, clock.stop());
     if tree.files.is_empty() {
-        let why = "has no file: give a tree with files, or see that the share is mounted";
+        let why = "has no file: give a tree with files, or check that the share is mounted";
         return Err(WorkloadError::unreadable(root, why));
     }
     got.measure(Metric::TreeWalk, tree.files.len() as f64 / seconds(ns));
@@ -228,7 +228,7 @@ fn entries(
         }
         match next {
             None => break,
-            Some(Err(e)) => return Err(error("read the folder", folder, e)),
+            Some(Err(e)) => return Err(error("read the directory", folder, e)),
             Some(Ok(entry)) if [c".", c".."].contains(&entry.file_name()) => {}
             Some(Ok(entry)) => each(entry.file_name()),
         }
@@ -393,7 +393,7 @@ impl Drop for Target {
 }
 
 fn changed(path: &Path) -> WorkloadError {
-    let why = "was changed while it was read: see that nobody writes to the tree, or that its server does not lose data";
+    let why = "changed while it was read: check that nobody writes to the tree and that its server loses no data";
     WorkloadError::unreadable(path, why)
 }
 

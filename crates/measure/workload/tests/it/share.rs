@@ -202,7 +202,7 @@ fn what_writes_does_so_in_scratch_alone_and_says_where_there_is_none() {
     ] {
         let error = attempt(name, root.path(), &[]).unwrap_err().to_string();
         assert!(
-            error.contains("scratch") && error.contains("make that folder"),
+            error.contains("scratch") && error.contains("create it in the shared tree"),
             "{name}: {error}"
         );
     }
@@ -440,7 +440,7 @@ fn the_host_looks_at_nothing_outside_whatever_a_guest_puts_there() {
             "byte-range locks"
         )
         .detail,
-        "it is no regular file"
+        "it is not a regular file"
     );
     fs::remove_file(&lock).unwrap();
     std::os::unix::fs::symlink(theirs.join("mode"), &lock).unwrap();

@@ -224,7 +224,7 @@ fn fileio_says_what_is_wrong_with_its_directory() {
         .to_string();
     assert!(
         missing.contains("/nowhere/at/all/test_file.0")
-            && missing.contains("make the directory first"),
+            && missing.contains("create the directory first"),
         "{missing}"
     );
     let none = run(&spec(WorkloadName::Fileio, &SMALL), &Places::default())

@@ -2,7 +2,7 @@
 //! nobody's tool, what makes sense is read, and the rest is counted and named.
 
 use crate::ExportError;
-use crate::dataset::layout::{SCHEMA, TableFile, files};
+use crate::dataset::{SCHEMA, TableFile, files};
 use crate::table::{Group, Problem, Texts, for_each_group};
 use jiff::civil::Date;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use vmtax_findings::{Facts, FleetData, FleetFigure, FleetRun, FleetSeries};
 use vmtax_model::Better;
+use vmtax_model::number::counted;
 
 /// No vmtax measured before.
 const FIRST_YEAR: i16 = 2020;
@@ -30,7 +31,8 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     let newer = figures.iter().chain(&facts).filter(is_newer).count();
     if newer > 0 {
         warnings.push(format!(
-            "{newer} files are of a newer schema than {SCHEMA}: the columns that this vmtax knows were read. Use the vmtax that wrote them."
+            "Only the known columns were read of {} of a newer schema than {SCHEMA}. Use the vmtax that wrote them.",
+            counted(newer as u64, "file")
         ));
     }
     let (mut problems, mut unusable) = (Vec::new(), 0);
@@ -42,12 +44,13 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     let is_other_table = |(_, problem): &(_, Problem)| matches!(problem, Problem::Column(_));
     let (unsuitable, damaged): (Vec<_>, Vec<_>) = problems.into_iter().partition(is_other_table);
     let remedy = "Copy them again, or export their recordings again";
-    warnings.extend(left_out("cannot be read", &damaged, remedy));
+    warnings.extend(left_out("that cannot be read", &damaged, remedy));
     let remedy = "Move them out of the dataset";
-    warnings.extend(left_out("are no tables of vmtax", &unsuitable, remedy));
+    warnings.extend(left_out("that no vmtax wrote", &unsuitable, remedy));
     if unusable > 0 {
         warnings.push(format!(
-            "{unusable} figures are 0, negative or not finite: they are ignored, because their ratios are undefined."
+            "Ignored {} that are 0, negative or not finite: their ratios are undefined.",
+            counted(unusable, "figure")
         ));
     }
     let mut data = all.data(&mut warnings);
@@ -89,14 +92,14 @@ fn parts(figures: &[TableFile], facts: &[TableFile]) -> Vec<Part> {
     })
 }
 
-/// The warning about files that are left out.
-fn left_out(why: &str, files: &[(String, Problem)], remedy: &str) -> Option<String> {
+/// Returns the warning about files that are left out; `which`: a clause about them.
+fn left_out(which: &str, files: &[(String, Problem)], remedy: &str) -> Option<String> {
     let (path, problem) = files.first()?;
     let first: String = path.chars().rev().take(160).collect();
     let first: String = first.chars().rev().collect();
     Some(format!(
-        "{} files {why} and are left out; the first: {first}: {problem}. {remedy}.",
-        files.len()
+        "Left out {} {which}; the first: {first}: {problem}. {remedy}.",
+        counted(files.len() as u64, "file")
     ))
 }
 
@@ -201,7 +204,8 @@ impl Merged {
         }
         if nameless > 0 {
             warnings.push(format!(
-                "{nameless} runs have no known host and are ignored. They were recorded by an older vmtax; measure again."
+                "Ignored {} without a known host, recorded by an older vmtax. Measure again.",
+                counted(nameless, "run")
             ));
         }
         data
@@ -232,10 +236,9 @@ impl Merged {
         });
         if !twice.is_empty() {
             warnings.push(format!(
-                "{} figures of {} runs are in the dataset twice, the first is {}: each counts once. Keep a compacted copy in a folder of its \
-                 own.",
-                rows - self.figures.len(),
-                twice.len(),
+                "Counted once: {} of {} that the dataset has twice; the first run is {}. Keep a compacted copy in a directory of its own.",
+                counted((rows - self.figures.len()) as u64, "figure"),
+                counted(twice.len() as u64, "run"),
                 twice.first().map_or("", |run| self.texts.get(*run)),
             ));
         }
@@ -280,10 +283,10 @@ fn warn_of_clocks(data: &FleetData, today: Date, warnings: &mut Vec<String>) {
     }
     if let Some((host, _)) = hosts.first_key_value() {
         warnings.push(format!(
-            "{} runs have an invalid date, on {} hosts, the first is {host}: the hosts' clocks were wrong. The figures count, since no \
-             order in time is used; set the clocks (NTP) before querying drift.",
-            hosts.values().sum::<u64>(),
-            hosts.len(),
+            "Invalid dates: {} on {}, the first is {host}, whose clock was wrong. The figures count, since no order in time is used; set \
+             the clocks (NTP) before querying drift.",
+            counted(hosts.values().sum(), "run"),
+            counted(hosts.len() as u64, "host"),
         ));
     }
 }

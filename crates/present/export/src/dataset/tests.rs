@@ -6,6 +6,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::path::Component;
 use vmtax_model::samples::{
     Access, CodeOrigin, ExitCounts, ExitRow, Function, OnCpu, Profile, ProfileFacts, Sample,
     Thread, TracedExits,
@@ -620,4 +621,44 @@ proptest! {
             prop_assert_eq!(&kernel["value"], text.trim_matches('"'));
         }
     }
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_host_is_called_its_folder_is_one_plain_name(host: String, date: String) {
+        let folder = Partition { table: "figures", date: &date, host: Some(&host) }.folder();
+        let parts: Vec<_> = folder.components().collect();
+        prop_assert_eq!(parts.len(), 4);
+        prop_assert!(parts.iter().all(|part| matches!(part, Component::Normal(_))), "{}", folder.display());
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-%=/".contains(&b);
+        prop_assert!(folder.to_str().is_some_and(|text| text.bytes().all(plain)), "{}", folder.display());
+    }
+
+    #[test]
+    fn names_that_differ_have_folders_that_differ(one: String, other: String) {
+        prop_assert_eq!(one == other, encode(&one) == encode(&other));
+    }
+}
+
+#[test]
+fn values_are_encoded_as_hive_does() {
+    assert_eq!(encode("db-1.example_org"), "db-1.example_org");
+    assert_eq!(encode("../a b=ü%"), "..%2Fa%20b%3D%C3%BC%25");
+    let unknown = Partition {
+        table: "facts",
+        date: "2026-11-25",
+        host: None,
+    }
+    .folder();
+    assert_eq!(
+        unknown,
+        Path::new("facts/schema=1/date=2026-11-25/host=__HIVE_DEFAULT_PARTITION__")
+    );
+}
+
+#[test]
+fn values_of_paths_are_decoded_as_they_were_encoded() {
+    assert_eq!(decode("a%20b%2Fc%3Dd%2520%C3%A9"), "a b/c=d%20é");
+    assert_eq!(decode("100%"), "100%");
+    assert_eq!(decode("%zz%4"), "%zz%4");
 }

@@ -19,7 +19,7 @@ workload! {
     Bonnie: "a large file and many small ones, like bonnie++ -f";
     size: u64 = size(
         "size", "64M", 0..=1 << 50, 1 << 20,
-        "bytes of the file; 0: no file. What memory holds is read from memory",
+        "bytes of the file; 0: no file. A file that fits in memory is read from memory",
     );
     seeks: u32 = count(
         "seeks", "8192", 0..=1 << 20, "blocks read at random, one in ten of them written again; 0: none",
@@ -133,7 +133,7 @@ fn room(share: &std::path::Path, size: u64) -> Option<String> {
     let free = at.f_bavail.saturating_mul(at.f_frsize);
     (free < size).then(|| {
         format!(
-            "the share says that it has {} MiB free, fewer than bonnie.size",
+            "the share reports {} MiB free, less than bonnie.size",
             free >> 20
         )
     })

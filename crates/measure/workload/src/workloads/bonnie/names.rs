@@ -84,7 +84,7 @@ impl<'a> Files<'a> {
     ) -> Result<Created<'a>, WorkloadError> {
         let mut random = fastrand::Rng::with_seed(SEED);
         let names = names(of.count, order, &mut random);
-        std::fs::create_dir(&of.folder).map_err(|e| error("make the folder", &of.folder, e))?;
+        std::fs::create_dir(&of.folder).map_err(|e| error("create the directory", &of.folder, e))?;
         let folder = rustix::fs::open(&of.folder, FOLDER, Mode::empty())
             .map_err(|e| error("open", &of.folder, e))?;
         let files = Files {
@@ -96,13 +96,13 @@ impl<'a> Files<'a> {
             random,
         };
         let first = clock.start();
-        let latency = files.each("make a file in", |files, name| files.make(name))?;
+        let latency = files.each("create a file in", |files, name| files.make(name))?;
         rustix::fs::sync();
         let created = Done::since(first, latency, clock);
         Ok(Created { files, created })
     }
 
-    /// As a listing of the folder gives them. The time of listing is in the latency of the file that it gives.
+    /// As a listing of the directory gives them. The time of listing is in the latency of the file that it gives.
     pub fn stat_in_order(&self) -> Result<Done, WorkloadError> {
         let mut buffer = self.buffer.clone();
         let first = self.clock.start();
@@ -144,7 +144,7 @@ impl<'a> Files<'a> {
     fn end(self, latency: Latency, first: u64) -> Result<Done, WorkloadError> {
         drop(self.folder);
         std::fs::remove_dir(&self.of.folder)
-            .map_err(|e| error("remove the folder", &self.of.folder, e))?;
+            .map_err(|e| error("remove the directory", &self.of.folder, e))?;
         rustix::fs::sync();
         Ok(Done::since(first, latency, self.clock))
     }
@@ -222,7 +222,7 @@ impl<'a> Files<'a> {
             }
             if !deletes || found == before {
                 let why = format!(
-                    "lists {found} files where {} were made: the share loses names",
+                    "lists {found} files although {} were created: the share loses names",
                     self.of.count
                 );
                 return Err(WorkloadError::unreadable(&self.of.folder, why));

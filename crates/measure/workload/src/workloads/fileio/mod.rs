@@ -292,14 +292,14 @@ fn path(directory: &Path, file: usize) -> PathBuf {
 fn file_error(action: &'static str, path: PathBuf, source: io::Error) -> WorkloadError {
     let fix = match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {
-            "give a smaller total-size, or a directory with more room"
+            "give a smaller total-size, or a directory with more free space"
         }
         Some(libc::EMFILE | libc::ENFILE) => "give a smaller num, or raise `ulimit -n`",
         Some(libc::EINVAL) => {
             "its filesystem may refuse extra-flags=direct: give another directory or extra-flags=none"
         }
-        Some(libc::ENOENT | libc::ENOTDIR) => "make the directory first, or give another one",
-        _ => "give a directory on a disk that works and may be written to",
+        Some(libc::ENOENT | libc::ENOTDIR) => "create the directory first, or give another one",
+        _ => "give a directory on a disk that works and is writable",
     };
     WorkloadError::File {
         action,

@@ -26,7 +26,7 @@ const LINGER: OptionInfo = count(
     "linger",
     "0",
     0..=86_400,
-    "seconds for which a process stays that holds a lock and an unlinked file; 0: none",
+    "seconds for which a process keeps a lock and an unlinked file; 0: no process does",
 );
 
 workload! {
@@ -94,7 +94,7 @@ impl Workload for FsSemantics {
         }
         if self.linger > 0 {
             properties::leave_process(&folder, self.linger)
-                .map_err(|e| error("leave a process that holds files of", &folder, e))?;
+                .map_err(|e| error("start a process that holds files of", &folder, e))?;
         }
         got.total_s = began.elapsed().as_secs_f64();
         Ok(got)
@@ -176,7 +176,7 @@ fn inside(folder: &Path, name: &str) -> io::Result<Inside> {
 fn locked(folder: &Path) -> Found {
     let found = inside(folder, LOCKED)?;
     if FileType::from_raw_mode(rustix::fs::fstat(&found.0)?.st_mode) != FileType::RegularFile {
-        return kept_if(false, "it is no regular file");
+        return kept_if(false, "it is not a regular file");
     }
     let file = File::options()
         .write(true)

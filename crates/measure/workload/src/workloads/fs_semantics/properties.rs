@@ -203,9 +203,9 @@ fn check_label(folder: &Path) -> Found {
 fn selinux() -> &'static str {
     let kinds = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if has_selinux(&kinds) {
-        "SELinux is here: its policy, or the mount's context=, may make another of it"
+        "SELinux is active: its policy, or the mount option context=, may replace the label"
     } else {
-        "no SELinux here: an attribute like others, and no mount option context="
+        "SELinux is not active: an attribute like others, without the mount option context="
     }
 }
 
@@ -223,7 +223,7 @@ fn set_symlink(folder: &Path) -> io::Result<()> {
 fn check_symlink(folder: &Path) -> Found {
     let path = folder.join("symlink");
     if !fs::symlink_metadata(&path)?.is_symlink() {
-        return kept_if(false, "it is no symlink");
+        return kept_if(false, "it is not a symlink");
     }
     let target = fs::read_link(&path)?;
     kept_if(
@@ -472,8 +472,8 @@ fn fsync(folder: &Path) -> Found {
     file.write_all(b"synced")?;
     file.sync_all()?;
     match File::open(folder)?.sync_all() {
-        Ok(()) => kept_if(true, "of a file and of its folder"),
-        Err(e) => kept_if(true, format!("of a file, not of its folder: {e}")),
+        Ok(()) => kept_if(true, "of a file and of its directory"),
+        Err(e) => kept_if(true, format!("of a file, not of its directory: {e}")),
     }
 }
 

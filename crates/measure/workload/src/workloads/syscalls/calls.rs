@@ -126,7 +126,7 @@ pub(super) fn open_close(bench: &Bench) -> Attempt<Sample> {
 pub(super) fn clock_gettime_vdso(bench: &Bench) -> Attempt<Sample> {
     // SAFETY: getauxval only looks its argument up.
     if unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } == 0 {
-        return Err(Lack("the kernel gives no vDSO".to_owned()));
+        return Err(Lack("the kernel provides no vDSO".to_owned()));
     }
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -219,7 +219,7 @@ pub(super) fn signal(bench: &Bench) -> Attempt<Sample> {
             libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1)
         })?;
         if CAUGHT.load(Relaxed) == before {
-            return Err(Lack("the handler of a signal does not run".to_owned()));
+            return Err(Lack("the signal's handler does not run".to_owned()));
         }
         Ok(())
     })

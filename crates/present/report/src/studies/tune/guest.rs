@@ -34,7 +34,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Rep
     ];
     Report {
         study: "compare",
-        title: "Tuning of a test guest".to_owned(),
+        title: "Settings of a test guest".to_owned(),
         answer: answer(recording, found),
         basis: [place, host(recording)].concat(),
         next: next(recording, found),

@@ -14,7 +14,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
     let measured = format!("measured for {:.0} s", found.outcome.seconds);
     Report {
         study: "compare",
-        title: format!("Tuning of {}", vm::name(&found.vm)),
+        title: format!("Live settings of {}", vm::name(&found.vm)),
         basis: vm::recorded(recording, &found.vm, found.applied.then_some(measured)),
         answer: answer(found),
         next: next(recording, found),
