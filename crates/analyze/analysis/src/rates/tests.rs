@@ -25,6 +25,7 @@ fn thread(tid: i32, role: Role, cpu_ms: u64, wait_ms: u64) -> ThreadCounters {
         cpu_ns: cpu_ms * 1_000_000,
         wait_ns: wait_ms * 1_000_000,
         turns: cpu_ms,
+        throttled_ns: None,
     }
 }
 
@@ -482,7 +483,7 @@ prop_compose! {
         let requests = |at: usize| RequestCounters { count: counts[at], bytes: counts[at + 1], total_ns: counts[at + 2] };
         VmCounters {
             at_ns,
-            threads: times.into_iter().map(|(tid, cpu_ns, wait_ns, n)| ThreadCounters { tid, role: role(n), cpu_ns, wait_ns, turns: cpu_ns }).collect(),
+            threads: times.into_iter().map(|(tid, cpu_ns, wait_ns, n)| ThreadCounters { tid, role: role(n), cpu_ns, wait_ns, turns: cpu_ns, throttled_ns: None }).collect(),
             counters: Counter::all().map(|counter| counter.name).zip(counts.iter().copied().cycle()).collect(),
             disks: vec![DiskCounters {
                 name: "d".to_owned(),
