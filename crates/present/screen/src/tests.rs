@@ -1,7 +1,8 @@
 //! The screen as a terminal of 80 and of 160 columns has it.
 
+use crate::keys::{Action, Request, action};
 use crate::page::draw;
-use crate::state::{Action, Request, State, View, action};
+use crate::state::{State, View};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -41,6 +42,7 @@ fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
             run,
             ready: 0.01,
             turns_per_s: 0.0,
+            throttled: Some(0.0),
         }],
         disks: vec![DiskRates {
             name: "vd0".to_owned(),
@@ -57,6 +59,12 @@ fn vm(pid: i32, name: &str, run: f64, gain: Option<f64>) -> VmRates {
     }
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds >= 0.1);
+    let duration = seconds.map(Duration::from_secs_f64);
+    duration.ok_or_else(|| "give 0.1 to 86400 seconds".to_owned())
+}
+
 fn sample(vms: Vec<VmRates>) -> TopSample {
     TopSample {
         time: "2026-11-24T23:00:01.5Z".to_owned(),
@@ -67,7 +75,7 @@ fn sample(vms: Vec<VmRates>) -> TopSample {
 }
 
 fn state() -> State {
-    let mut state = State::new(Duration::from_secs(2));
+    let mut state = State::new(Duration::from_secs(2), seconds);
     state.show(sample(vec![
         vm(10, "web", 0.9, None),
         vm(20, "db", 0.2, Some(0.5)),
@@ -211,7 +219,7 @@ fn details_show_threads_disks_taps_and_traced_exits() {
     terminal.draw(|frame| draw(frame, &mut state)).unwrap();
     let text = terminal.backend().to_string();
     for part in [
-        "Threads",
+        "vCPUs, and other threads by role",
         "vCPU 0",
         "vd0",
         "tap7",
@@ -256,7 +264,7 @@ fn help_has_every_column_and_a_tiny_terminal_is_survived() {
 
 #[test]
 fn a_hostile_name_does_not_reach_the_terminal() {
-    let mut state = State::new(Duration::from_secs(2));
+    let mut state = State::new(Duration::from_secs(2), seconds);
     state.show(sample(vec![vm(10, "a\u{1b}[2J\u{202e}b", 0.9, Some(0.1))]));
     for view in [View::List, View::Detail] {
         state.view = view;
