@@ -8,7 +8,7 @@ use ratatui::text::Line;
 use vmtax_findings::{Advice, DiskRates, GuestExits, IoRates, NicRates, VmRates};
 use vmtax_model::Counter;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, significant};
-use vmtax_report::{counter_text, counter_value, printable, unknown_columns};
+use vmtax_report::{counter_text, counter_value, unknown_columns};
 
 /// Reasons and devices beyond are left out.
 const MAX_ROWS: usize = 12;
@@ -34,7 +34,10 @@ pub(crate) fn detail_lines(state: &State, width: u16) -> Lines {
     if let Some((_, exits)) = state.exits.as_ref().filter(|(pid, _)| *pid == vm.pid) {
         traced(&mut lines, exits, width);
     }
-    let of_host = state.sample.iter().filter_map(|sample| sample.host.as_ref());
+    let of_host = state
+        .sample
+        .iter()
+        .filter_map(|sample| sample.host.as_ref());
     for host in of_host {
         advice_lines(&mut lines, "Host: ", &host.findings, width);
     }
@@ -73,9 +76,8 @@ fn title(vm: &VmRates) -> String {
 
 fn disk(disk: &DiskRates) -> Vec<String> {
     let none = || NONE.to_owned();
-    let rate = |of: fn(&IoRates) -> f64| {
-        disk.io.as_ref().map_or_else(none, |io| significant(of(io)))
-    };
+    let rate =
+        |of: fn(&IoRates) -> f64| disk.io.as_ref().map_or_else(none, |io| significant(of(io)));
     let time = |ns: Option<f64>| ns.map_or_else(none, nanoseconds);
     let (device, in_flight) = (disk.device.as_ref(), disk.io.and_then(|io| io.in_flight));
     vec![
@@ -121,9 +123,7 @@ fn counters(lines: &mut Lines, vm: &VmRates, width: u16) {
     let known: Vec<(&Counter, String)> = Counter::shown().filter_map(with_sign).collect();
     let characters = |text: &str| text.chars().count();
     let widest = known.iter().map(|(_, value)| characters(value)).max();
-    let heads = known
-        .iter()
-        .map(|(counter, _)| characters(counter.column));
+    let heads = known.iter().map(|(counter, _)| characters(counter.column));
     let (widest, head) = (widest.unwrap_or(0), heads.max().unwrap_or(0));
     lines.push(Line::default());
     lines.push(Line::from("Counters".bold()));
@@ -184,7 +184,13 @@ fn traced(lines: &mut Lines, exits: &GuestExits, width: u16) {
     };
     let seconds = significant(exits.seconds);
     let title = format!("VM exits by reason, traced for {seconds} s");
-    table(lines, &title, "reason|per s|mean", reasons.map(reason), width);
+    table(
+        lines,
+        &title,
+        "reason|per s|mean",
+        reasons.map(reason),
+        width,
+    );
     let address = |at: &vmtax_findings::ExitAddress| {
         let device = if at.device.is_empty() {
             NONE
@@ -200,9 +206,17 @@ fn traced(lines: &mut Lines, exits: &GuestExits, width: u16) {
     };
     let addresses = || exits.addresses.iter().take(MAX_ROWS);
     let heads = "device|address|per s|mean";
-    table(lines, "VM exits by device", heads, addresses().map(address), width);
+    table(
+        lines,
+        "VM exits by device",
+        heads,
+        addresses().map(address),
+        width,
+    );
     let reasons = exits.reasons.iter().take(MAX_ROWS);
-    let mut counts = reasons.map(|of| &of.exits).chain(addresses().map(|at| &at.exits));
+    let mut counts = reasons
+        .map(|of| &of.exits)
+        .chain(addresses().map(|at| &at.exits));
     if counts.any(|count| count.mean_ns.is_none()) {
         let text = "–: no exit of this kind has a known end in the trace";
         sentence(lines, text, width, "  ");

@@ -20,7 +20,10 @@ pub(crate) fn bold_sentence(lines: &mut Lines, text: &str, width: u16) {
 fn texts(text: &str, width: u16, first: &str) -> impl Iterator<Item = String> {
     let blanks = " ".repeat(first.chars().count());
     let all = wrapped(text, usize::from(width.max(1)), first, &blanks);
-    all.lines().map(str::to_owned).collect::<Vec<_>>().into_iter()
+    all.lines()
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 /// Adds a command that a person can paste, broken where a shell goes on in the next line.

@@ -110,4 +110,6 @@ fn events() -> io::Result<Receiver<io::Result<Event>>> {
 }
 
 #[cfg(test)]
+mod snapshots;
+#[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use crate::layout::cut;
 use crate::state::{ColumnChoice, Order, State};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 use vmtax_findings::VmRates;

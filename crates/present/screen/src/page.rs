@@ -13,9 +13,7 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 use vmtax_model::Counter;
 use vmtax_model::number::counted;
-use vmtax_report::{
-    Statement, host_lines, host_statements, level_cost, printable, vm_statement,
-};
+use vmtax_report::{Statement, host_lines, host_statements, level_cost, printable, vm_statement};
 
 /// Lines that the list keeps where the terminal is low.
 const LIST_LINES: u16 = 4;
@@ -160,7 +158,9 @@ fn shortened(mut lines: Lines, rows: u16) -> Lines {
     if lines.len() > rows {
         lines.truncate(rows.saturating_sub(1));
         if rows > 0 {
-            lines.push(Line::from("… Enter shows the rest, as does a higher terminal."));
+            lines.push(Line::from(
+                "… Enter shows the rest, as does a higher terminal.",
+            ));
         }
     }
     lines
