@@ -65,12 +65,15 @@ fn title(vm: &VmRates) -> String {
     let manager = manager.unwrap_or_default();
     let state = vm.stopped().map(|why| format!(", stopped ({why})"));
     let state = state.unwrap_or_default();
+    let memory = match vm.memory {
+        0 => String::new(),
+        memory => format!(", {}", bytes(memory)),
+    };
     format!(
-        "{} (PID {}{manager}, {accelerator}, {}, {}{state})",
+        "{} (PID {}{manager}, {accelerator}, {}{memory}{state})",
         vm.label(),
         vm.pid,
         counted(vm.vcpus as u64, "vCPU"),
-        bytes(vm.memory)
     )
 }
 
@@ -204,19 +207,23 @@ fn traced(lines: &mut Lines, exits: &GuestExits, width: u16) {
             time(&at.exits),
         ]
     };
-    let addresses = || exits.addresses.iter().take(MAX_ROWS);
+    let addresses = exits.addresses.iter().take(MAX_ROWS);
     let heads = "device|address|per s|mean";
     table(
         lines,
         "VM exits by device",
         heads,
-        addresses().map(address),
+        addresses.map(address),
         width,
     );
-    let reasons = exits.reasons.iter().take(MAX_ROWS);
-    let mut counts = reasons
-        .map(|of| &of.exits)
-        .chain(addresses().map(|at| &at.exits));
+    why_untimed(lines, exits, width);
+}
+
+/// Why figures of traced exits are "–".
+fn why_untimed(lines: &mut Lines, exits: &GuestExits, width: u16) {
+    let addresses = || exits.addresses.iter().take(MAX_ROWS);
+    let reasons = exits.reasons.iter().take(MAX_ROWS).map(|of| &of.exits);
+    let mut counts = reasons.chain(addresses().map(|at| &at.exits));
     if counts.any(|count| count.mean_ns.is_none()) {
         let text = "–: no exit of this kind has a known end in the trace";
         sentence(lines, text, width, "  ");

@@ -26,10 +26,16 @@ fn texts(text: &str, width: u16, first: &str) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-/// Adds a command that a person can paste, broken where a shell goes on in the next line.
+/// Adds a command that a person can paste, broken where a shell goes on in the next line. A word that is longer than the screen goes on
+/// in the next line as it is.
 pub(crate) fn command(lines: &mut Lines, command: &str, width: u16, first: &str) {
-    let all = command_lines(command, usize::from(width.max(1)), first);
-    lines.extend(all.lines().map(|line| Line::from(line.to_owned())));
+    let width = usize::from(width.max(1));
+    let all = command_lines(command, width, first);
+    for line in all.lines() {
+        let characters: Vec<char> = line.chars().collect();
+        let parts = characters.chunks(width).map(|part| part.iter().collect());
+        lines.extend(parts.map(|part: String| Line::from(part)));
+    }
 }
 
 /// Adds a titled table: the first column to the left, the others to the right; nothing without rows. `heads` are separated by `|`.

@@ -14,7 +14,8 @@ use vmtax_report::{counter_text, printable};
 
 /// Characters of a name, and of the busiest thread, where there is room, and where there is none.
 const NAME: [u16; 2] = [20, 9];
-const THREAD: [u16; 2] = [20, 10];
+const THREAD: [u16; 2] = [20, NARROW_THREAD];
+const NARROW_THREAD: u16 = 10;
 
 /// Columns of the list.
 pub(crate) struct Columns {
@@ -53,7 +54,10 @@ pub(crate) fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let widths = [name].into_iter().chain(widths).chain(thread);
     let constraints: Vec<Constraint> = widths.map(Constraint::Length).collect();
     let heads = shown.iter().map(|column| head(column, state.order));
-    let busiest_head = thread.map(|_| Cell::from("BUSIEST THREAD"));
+    let busiest_head = thread.map(|width| match width {
+        NARROW_THREAD => Cell::from("BUSIEST"),
+        _ => Cell::from("BUSIEST THREAD"),
+    });
     let header = [Cell::from("VM")].into_iter().chain(heads);
     let header = Row::new(header.chain(busiest_head));
     let row = |vm: &&VmRates| {

@@ -63,6 +63,7 @@ fn head(state: &State, width: u16) -> String {
     let (order, cost) = (state.order_name(), level_cost(sample));
     let forms = [
         format!("vmtax top  {time} UTC  {vms}, every {interval} s, by {order}  {cost}"),
+        format!("{time}  {vms}, every {interval} s, by {order}  {cost}"),
         format!("{time}  {vms}, by {order}  {cost}"),
         format!("{time}  {vms}, by {order}"),
     ];
@@ -101,9 +102,12 @@ fn below(state: &State, width: u16) -> Lines {
     if let [first, others @ ..] = settings.as_slice() {
         let more = match others.len() as u64 {
             0 => String::new(),
-            more => format!(" Details (Enter): {}.", counted(more, "more setting")),
+            more => format!(" and {}", counted(more, "more setting")),
         };
-        let text = format!("{}, worth checking: {}{more}", first.about, first.text);
+        let text = format!(
+            "{}, worth checking: {} The details (Enter) have its remedy{more}.",
+            first.about, first.text
+        );
         sentence(&mut lines, &text, width, "");
     }
     if sample.vms.is_empty() {
@@ -147,7 +151,7 @@ fn figures(lines: &mut Lines, state: &State, width: u16) {
         )),
     };
     let texts: Vec<String> = unknown.into_iter().chain(left_out).collect();
-    if !texts.is_empty() && state.sample.is_some() {
+    if !texts.is_empty() && state.selected_vm().is_some() {
         sentence(lines, &texts.join(" "), width, "");
     }
 }

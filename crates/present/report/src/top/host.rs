@@ -11,7 +11,9 @@ pub fn host_lines(sample: &TopSample) -> Vec<String> {
     let host = sample.host.as_ref();
     let cpus = host.map(|host| cpus_line(host, sample.vms.len()));
     let all = cpus.into_iter().chain(host.and_then(memory_line));
-    all.chain(host_disks(&sample.vms)).map(|line| plain(&line)).collect()
+    all.chain(host_disks(&sample.vms))
+        .map(|line| plain(&line))
+        .collect()
 }
 
 /// "Host CPUs: 1.96 of 2 in use, 1.50 by these VMs, 0.46 by all else (cc1, PID 77: 0.40); run queue 5, load 2.6".
@@ -312,7 +314,10 @@ mod tests {
         };
         assert_eq!(lines(&sample), ["b: It drops."]);
         sample.host = None;
-        assert_eq!(said(&sample), [text("It waits."), text("It waits."), healthy]);
+        assert_eq!(
+            said(&sample),
+            [text("It waits."), text("It waits."), healthy]
+        );
         assert_eq!(lines(&sample), ["a, b: It waits."]);
         sample.vms.pop();
         assert_eq!(lines(&sample), ["All 2 VMs: It waits."]);

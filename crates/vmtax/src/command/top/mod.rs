@@ -4,7 +4,7 @@
 
 mod collect;
 
-use super::{interrupt, note, print, style};
+use super::{interrupt, is_dumb_terminal, note, print, style};
 use crate::cli::{Exposition, TopArgs, interval};
 use crate::fault::Fault;
 use collect::{Collector, add_exits};
@@ -49,12 +49,6 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
     } else {
         run_screen(args, fleet, level)
     }
-}
-
-/// Returns true if the terminal cannot place a cursor: TERM says so, or nothing.
-fn is_dumb_terminal() -> bool {
-    let term = std::env::var_os("TERM");
-    term.is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
 /// Prints the explanation of a column; for an unknown name the error lists the columns.
@@ -266,8 +260,8 @@ fn run_screen(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode, Fa
         let sampling =
             Builder::new().spawn_scoped(scope, move || sampler.run(fleet, &samples, &asked));
         let thread = sampling.map_err(|e| Fault::file("starting a thread", e))?;
-        let screen =
-            Screen::new(args.interval, interval).run(&shown, &requests, &|| interrupt.raised() || is_gone());
+        let screen = Screen::new(args.interval, interval)
+            .run(&shown, &requests, &|| interrupt.raised() || is_gone());
         // The fleet ends in its thread, and removes what it has set.
         ended.store(true, Ordering::Relaxed);
         drop(requests);
