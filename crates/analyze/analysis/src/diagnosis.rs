@@ -128,6 +128,7 @@ mod tests {
                 cpu_ns,
                 wait_ns,
                 turns: 0,
+                throttled_ns: None,
             }],
             ..VmCounters::default()
         };
@@ -259,6 +260,7 @@ mod tests {
             cpu_ns,
             wait_ns: 0,
             turns: 0,
+            throttled_ns: None,
         };
         idle.before.threads.push(main(0));
         idle.after.threads.push(main(74_000_000));

@@ -85,9 +85,10 @@ pub fn rates(facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> Option
 }
 
 fn rates_in(window: &Window, facts: &VmFacts, before: &VmCounters, after: &VmCounters) -> VmRates {
-    let threads = threads(window, &before.threads, &after.threads);
+    let mut threads = threads(window, &before.threads, &after.threads);
     let guests = before.guest.as_ref().zip(after.guest.as_ref());
     let counters = counters(window, before, after);
+    of_each_thread(&mut threads, counters.get(THROTTLED), window.vcpus);
     let io = [PROCESS_READ, PROCESS_WRITTEN].map(|counter| counters.get(counter));
     let exits = |per_s| ExitRates {
         per_s,
@@ -165,6 +166,9 @@ fn threads(
         let old = before.iter().find(|old| old.tid == thread.tid);
         let (cpu_ns, wait_ns, turns) =
             old.map_or((0, 0, 0), |old| (old.cpu_ns, old.wait_ns, old.turns));
+        let throttled = |old: Option<u64>, now: Option<u64>| {
+            Some(window.part(now?.checked_sub(old?)? as f64 / 1e9))
+        };
         let time_share = |now: u64, old: u64| window.part(now.saturating_sub(old) as f64 / 1e9);
         ThreadRates {
             tid: thread.tid,
@@ -172,11 +176,31 @@ fn threads(
             run: time_share(thread.cpu_ns, cpu_ns),
             ready: time_share(thread.wait_ns, wait_ns),
             turns_per_s: window.rate(turns, thread.turns),
+            throttled: throttled(old.and_then(|old| old.throttled_ns), thread.throttled_ns),
         }
     };
     let mut all: Vec<ThreadRates> = after.iter().map(rates).collect();
     all.sort_by(|a, b| b.run.total_cmp(&a.run));
     all
+}
+
+/// Part of a thread's time by which the sum over the threads' own groups may be less than that of all groups.
+const THROTTLED_ERROR: f64 = 0.005;
+
+/// Completes the throttling of each thread by the VM's, a part of each vCPU's time. A quota of a group above throttles several threads,
+/// and the kernel counts these together: then no thread's is known. Where the VM was not throttled, no thread without a group of its own
+/// was.
+fn of_each_thread(threads: &mut [ThreadRates], of_vm: Option<f64>, vcpus: f64) {
+    let vcpus_threads = threads.iter();
+    let of_vcpus = vcpus_threads.filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+    let own: f64 = of_vcpus.filter_map(|thread| thread.throttled).sum();
+    let is_own = of_vm.is_some_and(|mean| mean * vcpus <= own + THROTTLED_ERROR);
+    for thread in threads {
+        thread.throttled = match of_vm {
+            Some(0.0) => thread.throttled.or(Some(0.0)),
+            _ => thread.throttled.filter(|_| is_own),
+        };
+    }
 }
 
 /// The threads that are blocked at the end and did not run in between.

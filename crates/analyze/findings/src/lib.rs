@@ -7,6 +7,7 @@ mod exits;
 mod fleet;
 mod growth;
 mod history;
+mod host_rates;
 mod layers;
 mod overhead;
 mod profile;
@@ -36,6 +37,7 @@ pub use history::{
     Change, ClaimRow, ClaimUnit, ClaimVerdict, FactChange, HistoryEntry, HistoryFindings,
     PastFigure, PastRun, ReproductionFindings, SeriesFindings, SeriesKey,
 };
+pub use host_rates::{HostRates, ProcessRate};
 pub use layers::{
     BatchKind, Batching, CalibratedCost, ClockFinding, Corrected, Difference, EventCosts, HeatMap,
     LayerColumn, LayerFindings, Matched, Nested, PacketCounts, Row, Span, State, Step, TailRow,

@@ -1,6 +1,6 @@
 //! A running VM: rates between two samples of its counters, why it is slow, and what other tools recorded of it.
 
-use crate::{Advice, GuestExits, ProfileFindings, VmExits, VmLayers};
+use crate::{Advice, GuestExits, HostRates, ProfileFindings, VmExits, VmLayers};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use vmtax_model::{
@@ -88,6 +88,9 @@ pub struct ThreadRates {
     /// Number of times per second that the thread got a CPU.
     #[serde(default)]
     pub turns_per_s: f64,
+    /// Part of the interval that a CPU quota throttled the thread; null where the kernel counts that for several threads together.
+    #[serde(default)]
+    pub throttled: Option<f64>,
 }
 
 impl ThreadRates {
@@ -313,6 +316,8 @@ pub struct TopSample {
     pub level: u8,
     /// CPU time of vmtax in the interval, with the programs that it ran, as a part of one CPU.
     pub own_cpu: f64,
+    /// The host in the interval; null where its counters could not be read.
+    pub host: Option<HostRates>,
     /// All VMs in the interval.
     pub vms: Vec<VmRates>,
     /// VMs that ended or began, counters that could not be read: a sentence each.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use vmtax_findings::{
     Breakdown, Comparison, CpuContention, Difference, EmptyQueue, ExitCount, ExitReason, Findings,
-    LayerColumn, ProfileFindings, Row, SampleShare, ShareFindings, ThreadStates, VmRates,
+    HostRates, LayerColumn, ProfileFindings, Row, SampleShare, ShareFindings, ThreadStates,
+    VmRates,
 };
 use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
@@ -28,6 +29,10 @@ pub struct Evidence<'a> {
     pub plan: Option<&'a Plan>,
     /// The host on which it was measured.
     pub host: Option<&'a HostFacts>,
+    /// Settings of the host's kernel, as [`HostFacts::settings`] has them, where nothing else is known of the host.
+    pub host_settings: Option<&'a BTreeMap<String, String>>,
+    /// Rates of the host beside its running VMs.
+    pub load: Option<&'a HostLoad<'a>>,
     /// Overhead of machines against native.
     pub overhead: Option<&'a Findings>,
     /// Cost of the configurations of a shared tree.
@@ -68,6 +73,23 @@ pub struct Evidence<'a> {
     pub fio: &'a [Vec<FioJob>],
     /// Warnings about the figures.
     pub warnings: &'a [Warning],
+}
+
+/// The host's CPUs, memory and processes in one interval, with the VMs that were sampled in it.
+#[derive(Debug, Clone, Copy)]
+pub struct HostLoad<'a> {
+    /// Rates of the host.
+    pub host: &'a HostRates,
+    /// Rates of each of the VMs.
+    pub vms: &'a [VmRates],
+}
+
+impl<'a> Evidence<'a> {
+    /// Returns the settings of the host's kernel by their files; `None` where nobody read them.
+    pub(crate) fn settings_of_host(&self) -> Option<&'a BTreeMap<String, String>> {
+        let of_facts = self.host.map(|host| &host.settings);
+        self.host_settings.or(of_facts)
+    }
 }
 
 /// VM exits of a guest, counted for some time.

@@ -347,8 +347,9 @@ fn host_file(evidence: &Evidence<'_>, file: &str) -> InEffect {
         return InEffect::Absent;
     }
     // Older recordings have none.
-    match evidence.host.filter(|host| !host.settings.is_empty()) {
-        Some(host) => host.settings.get(file).map_or(InEffect::Absent, |value| {
+    let settings = evidence.settings_of_host();
+    match settings.filter(|settings| !settings.is_empty()) {
+        Some(settings) => settings.get(file).map_or(InEffect::Absent, |value| {
             InEffect::Values(vec![value.clone()])
         }),
         None => InEffect::Unknown,

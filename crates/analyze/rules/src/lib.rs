@@ -8,12 +8,15 @@ mod rules;
 #[cfg(test)]
 mod test_evidence;
 
-pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, Register};
+pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, HostLoad, Register};
 pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
 
-use rules::{about_texts, configured_settings, costs, is_about_hang, settings_to_check};
+use rules::{
+    HOST_CPUS_BUSY, VM_RUN_QUEUE_WAIT, about_texts, configured_settings, costs, is_about_hang,
+    settings_of_host_to_check, settings_to_check,
+};
 use vmtax_findings::Advice;
 use vmtax_model::{HostFacts, Warning};
 
@@ -46,6 +49,18 @@ pub fn settings(evidence: &Evidence<'_>) -> Vec<Advice> {
         .chain(configured_settings())
         .flat_map(|rule| rule.advice(evidence))
         .collect()
+}
+
+/// Settings of the host that [`settings`] has for each of its VMs alike.
+pub fn settings_of_host(evidence: &Evidence<'_>) -> Vec<Advice> {
+    settings_of_host_to_check()
+        .flat_map(|rule| rule.advice(evidence))
+        .collect()
+}
+
+/// Returns true if a finding about the host says what a rule finds in each of its VMs.
+pub fn says_of_all(host: &Advice, of_vm: &Advice) -> bool {
+    host.rule == HOST_CPUS_BUSY && of_vm.rule == VM_RUN_QUEUE_WAIT
 }
 
 /// Known costs that texts show which somebody pasted: what was measured first, by its share, then what a configuration has.

@@ -173,10 +173,10 @@ fn with_former_value(
     evidence: &Evidence<'_>,
 ) -> Vec<(&'static str, String)> {
     let is_of_host = remedy.place == SettingPlace::HostSysfs;
-    let of_host = evidence.host.filter(|_| is_of_host);
+    let of_host = evidence.settings_of_host().filter(|_| is_of_host);
     // A recording may be somebody else's, and the line is for root's shell.
     let read = of_host
-        .and_then(|host| host.settings.get(remedy.read_back))
+        .and_then(|settings| settings.get(remedy.read_back))
         .map(|value| shell_line(std::slice::from_ref(value)));
     let usual = Setting::listed(remedy.setting)
         .map(|setting| setting.usual)

@@ -7,6 +7,7 @@ mod configuration;
 mod counter;
 pub mod cpu_list;
 mod fact;
+mod host_counters;
 mod latency;
 mod live_setting;
 mod machine;
@@ -41,6 +42,7 @@ pub use fact::{
     LOCKDOWN_FILE, QemuFacts, Readiness, SourceOfKernel, host_setting_files,
     is_tracing_locked_down,
 };
+pub use host_counters::{HostCounters, ProcessCpu};
 pub use latency::{CallRow, DamagedError, Latency, LatencySummary};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue, in_effect};
 pub use machine::{Accelerator, Machine, NetBackend, Vmm};

@@ -144,6 +144,9 @@ pub struct ThreadCounters {
     /// Number of times that the thread got a CPU: field 3 there.
     #[serde(default)]
     pub turns: u64,
+    /// Time that the CPU quota of its control group was used up, ns; null unless the group has no other thread, as libvirt's of vCPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
 }
 
 /// A program that serves a device of the VM from a process of its own: virtiofsd.

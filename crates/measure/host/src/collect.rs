@@ -58,7 +58,7 @@ pub fn collect(
         transparent_hugepage: transparent.map(|text| in_effect(&text).to_owned()),
         halt_poll_ns: read("/sys/module/kvm/parameters/halt_poll_ns")
             .and_then(|value| value.parse().ok()),
-        settings: kernel_settings(Path::new("/")),
+        settings: kernel_settings(),
         kvm: kvm_facts,
         qemu: qemus
             .into_iter()
@@ -102,9 +102,13 @@ fn host_id(machine_id: &str) -> Option<String> {
     })
 }
 
-/// The values of the kernel's settings that remedies change, by the file below `root` as remedies name it; without those that
-/// this host does not have.
-fn kernel_settings(root: &Path) -> BTreeMap<String, String> {
+/// The values of the host's kernel settings that remedies change, as [`HostFacts::settings`] has them.
+pub fn kernel_settings() -> BTreeMap<String, String> {
+    settings_below(Path::new("/"))
+}
+
+/// Values by the file below `root` as remedies name it; without those that this host does not have.
+fn settings_below(root: &Path) -> BTreeMap<String, String> {
     let value = |pattern: &'static str| {
         let text = read(last_file(
             root.to_path_buf(),
@@ -236,7 +240,7 @@ mod tests {
         for (file, text) in files {
             put(root.path(), file, text).unwrap();
         }
-        let found = kernel_settings(root.path());
+        let found = settings_below(root.path());
         let value = |file: &str| found.get(file).map(String::as_str);
         assert_eq!(
             value("/sys/kernel/mm/transparent_hugepage/enabled"),

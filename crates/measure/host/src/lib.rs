@@ -15,7 +15,7 @@ mod system;
 mod system_files;
 mod tracing;
 
-pub use collect::collect;
+pub use collect::{collect, kernel_settings};
 pub use command::{Answer, Output, ask_command, ask_command_unless, ask_streams, find_program};
 pub use error::{HostError, QemuVersion};
 pub use kvm::{kvm, kvm_forgets_breakpoints};

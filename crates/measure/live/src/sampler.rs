@@ -10,9 +10,9 @@ use vmtax_model::{
     Role, ShareServer, ThreadCounters, VmCounters, VmDisk, VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
-    Cgroups, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped, low_cpu_weights,
-    memory_limit, page_table_counters, process_counters, process_stop, socket_server, started,
-    thread_counters, thread_state, throttled_us, wait_channel,
+    Cgroups, ThreadCgroups, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped,
+    low_cpu_weights, memory_limit, page_table_counters, process_counters, process_stop,
+    socket_server, started, thread_counters, thread_state, throttled_us, wait_channel,
 };
 use vmtax_observe::{kvm_stats, thread_names};
 use vmtax_vmm::qemu::console::{Console, kernel_failure};
@@ -36,6 +36,7 @@ pub(super) struct Sampler {
     pub started: u64,
     level: Level,
     cgroups: Cgroups,
+    thread_cgroups: ThreadCgroups,
     daemons: Vec<Daemon>,
     settings: VmSettings,
     questions: Questions,
@@ -60,6 +61,7 @@ impl Sampler {
             vm,
             level,
             cgroups: Cgroups::default(),
+            thread_cgroups: ThreadCgroups::default(),
             daemons: Vec::new(),
             settings: VmSettings::default(),
             questions: Questions::default(),
@@ -174,6 +176,9 @@ impl Sampler {
             known.get(&tid).map_or_else(named, |role| (*role).clone())
         };
         let mut threads = thread_counters(pid, role);
+        for thread in &mut threads {
+            thread.throttled_ns = self.thread_cgroups.throttled_ns(thread.tid);
+        }
         // The kernel's own threads that move its packets are none of its process.
         let is_of_kernel = |thread: &&QemuThread| {
             thread.role == Role::Vhost && !threads.iter().any(|own| own.tid == thread.tid)
@@ -299,6 +304,10 @@ impl Sampler {
             .filter(|thread| matches!(thread.role, Role::Vcpu(_)));
         let tids: Vec<i32> = vcpus.map(|thread| thread.tid).chain([pid]).collect();
         self.cgroups = Cgroups::of(pid, &tids);
+        let staying = self.facts.threads.iter();
+        let staying = staying.filter(|thread| thread.role.stays());
+        let tids: Vec<i32> = staying.map(|thread| thread.tid).chain([pid]).collect();
+        self.thread_cgroups = ThreadCgroups::of(pid, &tids);
         self.settings = self.vm.settings(self.level >= Level::Histograms);
         self.settings.quotas = cpu_quotas(&self.cgroups, pid);
         self.settings.low_weights = low_cpu_weights(&self.cgroups, pid);

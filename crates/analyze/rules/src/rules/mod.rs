@@ -12,6 +12,7 @@ mod cpu_wait;
 mod device_users;
 mod guest_code;
 mod host;
+mod host_load;
 mod interrupts;
 mod io_limits;
 mod iothread;
@@ -64,6 +65,15 @@ pub(crate) fn settings_to_check() -> impl Iterator<Item = &'static Rule> {
     let others = SETTINGS_OF_VM.iter().copied();
     settings_to_check::SETTINGS.iter().chain(others)
 }
+
+/// Rules about settings of the host that concern all its VMs alike.
+pub(crate) fn settings_of_host_to_check() -> impl Iterator<Item = &'static Rule> {
+    settings_to_check::OF_ALL_VMS.iter().copied()
+}
+
+/// The rule about a host without an idle CPU, and the one about each of the VMs that wait there.
+pub(crate) const HOST_CPUS_BUSY: &str = host_load::HOST_CPUS_BUSY.id;
+pub(crate) const VM_RUN_QUEUE_WAIT: &str = vm_cpu::VM_RUN_QUEUE_WAIT.id;
 
 /// Rules about settings of a VM, or of what serves it.
 const SETTINGS_OF_VM: [&Rule; 6] = [
@@ -172,6 +182,7 @@ const RULES: &[&Rule] = &[
     &vm_cpu::VM_STOPPED,
     &vm_cpu::VM_THROTTLED,
     &vm_cpu::VM_RUN_QUEUE_WAIT,
+    &host_load::HOST_CPUS_BUSY,
     &vm_cpu::VM_SERVING_WAIT,
     &vm_cpu::VM_LOW_WEIGHT,
     &vm_virtiofsd::VM_VIRTIOFSD_STOPPED,

@@ -26,6 +26,14 @@ pub(super) const SETTINGS: &[Rule] = &[
     NO_HALT_POLLING,
 ];
 
+/// Those of them that concern every VM of the host alike.
+pub(super) const OF_ALL_VMS: [&Rule; 4] = [
+    &TRANSPARENT_HUGE_PAGES,
+    &NX_HUGE_PAGES,
+    &KSM,
+    &NO_HALT_POLLING,
+];
+
 const TRANSPARENT_HUGE_PAGES: Rule = Rule {
     id: "setting-transparent-huge-pages",
     finds: "transparent huge pages that are off on the host of a running VM",
@@ -170,12 +178,12 @@ fn of_vm(evidence: &Evidence<'_>, is_so: bool, text: &str) -> Vec<Finding> {
 /// The host's value of a setting.
 pub(super) fn value<'a>(evidence: &Evidence<'a>, key: &str) -> Option<&'a str> {
     let file = Setting::of(key).host_file()?;
-    evidence.host?.settings.get(file).map(String::as_str)
+    evidence.settings_of_host()?.get(file).map(String::as_str)
 }
 
 /// NUMA nodes of the host.
 fn nodes(evidence: &Evidence<'_>) -> usize {
-    let settings = evidence.host.map(|host| &host.settings);
+    let settings = evidence.settings_of_host();
     let online = settings.and_then(|settings| settings.get("/sys/devices/system/node/online"));
     online
         .and_then(|list| cpu_list::parse(list))

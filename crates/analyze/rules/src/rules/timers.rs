@@ -256,6 +256,7 @@ mod tests {
                 run,
                 ready: 0.0,
                 turns_per_s: 1000.0,
+                throttled: None,
             }];
             let nics = vec![vmtax_findings::NicRates {
                 rx_packets_per_s: packets,

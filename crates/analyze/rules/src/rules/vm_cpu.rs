@@ -251,7 +251,7 @@ pub(super) const VM_BUSY_THREAD: Rule = Rule {
 };
 
 /// The part of the time that the vCPUs wait for a host CPU, where that is worth a finding.
-fn vcpu_wait(vm: &VmRates) -> Option<f64> {
+pub(super) fn vcpu_wait(vm: &VmRates) -> Option<f64> {
     run_queue_wait(vm.ready?, vm.throttled, MIN_READY)
 }
 
@@ -425,6 +425,7 @@ mod tests {
                 run,
                 ready,
                 turns_per_s: 0.0,
+                throttled: None,
             }];
             says(
                 "vm-serving-run-queue-wait",
@@ -620,6 +621,7 @@ mod tests {
                 run,
                 ready: 0.0,
                 turns_per_s: 0.0,
+                throttled: None,
             }];
             says(
                 "vm-busy-thread",

@@ -397,6 +397,7 @@ mod tests {
             run,
             ready: 0.0,
             turns_per_s: run * 100.0,
+            throttled: None,
         };
         let threads = vec![vcpu(0, run), vcpu(1, 0.0)];
         VmRates {
@@ -527,6 +528,7 @@ mod tests {
             run,
             ready: 0.0,
             turns_per_s: run,
+            throttled: None,
         };
         let with_main = |run, of_main| {
             let vm = silent(run);

@@ -341,6 +341,7 @@ mod tests {
                 run,
                 ready: 0.0,
                 turns_per_s: 0.0,
+                throttled: None,
             });
             says("vm-slow-requests", &vm).len()
         };

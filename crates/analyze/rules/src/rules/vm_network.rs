@@ -226,6 +226,7 @@ mod tests {
                 run,
                 ready: 0.0,
                 turns_per_s: 0.0,
+                throttled: None,
             };
             let vm = VmRates {
                 nics: vec![nic],

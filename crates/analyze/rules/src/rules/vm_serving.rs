@@ -300,6 +300,7 @@ mod tests {
             run,
             ready: 0.0,
             turns_per_s,
+            throttled: None,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::process::stat;
 use crate::{entries, read_number, read_text};
 use procfs::ProcessCGroups;
 use procfs::process::Process;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{
@@ -38,6 +38,34 @@ impl Cgroups {
             cpu: own.flat_map(|own| with_parents(&own)).collect(),
             memory: groups.and_then(|groups| memory_folder(&groups)),
         }
+    }
+}
+
+/// Control groups of a single thread of a process each, by its TID: libvirt has one for each vCPU and iothread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadCgroups(BTreeMap<i32, PathBuf>);
+
+impl ThreadCgroups {
+    /// Returns the groups of these threads, without those of several. The main loop's has the process's other threads, too.
+    pub fn of(pid: i32, tids: &[i32]) -> ThreadCgroups {
+        let folder = |tid: &i32| Some((*tid, thread_folder(pid, *tid, "cpu")?));
+        ThreadCgroups::alone(pid, &tids.iter().filter_map(folder).collect())
+    }
+
+    fn alone(pid: i32, groups: &BTreeMap<i32, PathBuf>) -> ThreadCgroups {
+        let is_of_one = |(tid, folder): &(&i32, &PathBuf)| {
+            let mut others = groups.iter().filter(|(other, _)| other != tid);
+            **tid != pid && !others.any(|(_, other)| other.starts_with(folder))
+        };
+        let alone = groups.iter().filter(is_of_one);
+        ThreadCgroups(alone.map(|(tid, folder)| (*tid, folder.clone())).collect())
+    }
+
+    /// Returns the time in which the CPU quota of a thread's group was used up, ns; `None` where it shares its group.
+    pub fn throttled_ns(&self, tid: i32) -> Option<u64> {
+        let folder = self.0.get(&tid)?;
+        let stat = fs::read_to_string(folder.join("cpu.stat")).ok()?;
+        cpu_time_ns(&stat, "throttled_usec")
     }
 }
 
@@ -379,6 +407,34 @@ mod tests {
         let found = [("throttled", 2_000_000), ("memory_high", 4)];
         assert_eq!(counters, found.into_iter().collect());
         assert_eq!(cgroup_counters(&Cgroups::default()), CounterMap::default());
+    }
+
+    #[test]
+    fn a_threads_group_counts_its_throttling_where_no_other_thread_is_in_it_or_below() {
+        let root = tempfile::tempdir().unwrap();
+        let group = |name: &str| root.path().join(name);
+        let alone = |groups: &[(i32, &str)]| {
+            let own = groups.iter().map(|(tid, name)| (*tid, group(name)));
+            ThreadCgroups::alone(5, &own.collect())
+        };
+        let libvirts = alone(&[(5, "vm/emulator"), (6, "vm/vcpu0"), (7, "vm/vcpu1")]);
+        assert_eq!(
+            libvirts.0.keys().collect::<Vec<_>>(),
+            [&6, &7],
+            "the emulator's has workers, too"
+        );
+        let shared = [(5, "vm"), (6, "vm")];
+        let above = [(5, "vm/emulator"), (6, "vm")];
+        assert_eq!(
+            (alone(&shared), alone(&above)),
+            (ThreadCgroups::default(), ThreadCgroups::default())
+        );
+        fs::create_dir_all(group("vm/vcpu0")).unwrap();
+        fs::write(group("vm/vcpu0/cpu.stat"), "throttled_usec 7\n").unwrap();
+        assert_eq!(
+            [6, 7, 5].map(|tid| libvirts.throttled_ns(tid)),
+            [Some(7000), None, None]
+        );
     }
 
     #[test]

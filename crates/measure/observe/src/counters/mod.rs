@@ -2,13 +2,15 @@
 //! devices. Reading them changes nothing and needs no root for one's own processes.
 
 mod cgroup;
+mod host;
 mod host_activity;
 
 pub use crate::process::{clients, socket_server};
 pub use cgroup::{
-    Cgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit, thread_groups,
-    throttled_us,
+    Cgroups, ThreadCgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit,
+    thread_groups, throttled_us,
 };
+pub use host::host_counters;
 pub use host_activity::HostSample;
 
 use crate::clock::{monotonic_ns, own_cpu_time};
@@ -71,6 +73,7 @@ pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
             cpu_ns,
             wait_ns,
             turns,
+            throttled_ns: None,
         })
     };
     let mut all: Vec<ThreadTimes> = tasks(pid).filter_map(times).collect();

@@ -228,6 +228,7 @@ mod tests {
             cpu_ns: ns,
             wait_ns: 0,
             turns: 0,
+            throttled_ns: None,
         };
         let vm = VmCounters {
             threads: vec![thread(1, 1_000_000_000), thread(2, 500_000_000)],
