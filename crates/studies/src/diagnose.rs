@@ -1,11 +1,11 @@
 //! Why a running VM is slow.
 
 use crate::analysis::StudyError;
-use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm};
+use crate::options::{LazyHost, OptionsError, StudyOptions, duration, plan_of_vm};
 use crate::reproduce::Evidence;
 use clap::Args;
 use vmtax_findings::VmDiagnosis;
-use vmtax_model::{HostFacts, Missing, NotObserved, VmSamples, VmStudy, files};
+use vmtax_model::{Missing, NotObserved, VmSamples, VmStudy, files};
 use vmtax_profile::Recorded;
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -34,7 +34,7 @@ pub struct DiagnoseOptions {
 }
 
 impl StudyOptions for DiagnoseOptions {
-    fn plan(&self, _: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, _: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         plan_of_vm(&self.vm, self.duration, VmStudy::Diagnose)
     }
 }

@@ -3,7 +3,7 @@
 use crate::analysis::Analysis;
 use crate::options::values::mebibytes;
 use crate::options::{
-    CommonOptions, OptionsError, StudyOptions, command_here, root_share, with_help,
+    CommonOptions, LazyHost, OptionsError, StudyOptions, command_here, root_share, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -12,11 +12,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_findings::{CommandLayers, ExecFindings};
 use vmtax_model::{
-    CommandSpec, FEWEST_ROUNDS, Forward, HostFacts, MetricPattern, Net, Plan, Study, WorkloadName,
+    CommandSpec, FEWEST_ROUNDS, Forward, HostFacts, KvmClass, MetricPattern, Net, Plan, Study, WorkloadName,
     WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
+use vmtax_runner::check_patterns;
+use vmtax_runner::tool_output::PatternError;
 use vmtax_workload::CheckedPlan;
 
 /// A command may take as long as it takes.
@@ -107,18 +109,21 @@ pub struct ExecOptions {
 }
 
 impl StudyOptions for ExecOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let words = self.words()?;
-        let (default, rounds) = match self.terminal {
-            true => (vec![host.default_guest()], 1),
-            false => (host.default_machines(), FEWEST_ROUNDS),
+        let refused = |e: PatternError| OptionsError::Usage(e.to_string());
+        check_patterns(&self.metrics).map_err(refused)?;
+        let default = |class: KvmClass| match self.terminal {
+            true => vec![class.default_guest()],
+            false => class.default_machines(),
         };
-        let machines = self.common.measurement.machine.clone().unwrap_or(default);
+        let rounds = if self.terminal { 1 } else { FEWEST_ROUNDS };
+        let machines = self.common.measurement.machine.clone().unwrap_or_default();
         let workload = WorkloadSpec::new(WorkloadName::Exec);
         let variants = vec![root_share(self.root.as_deref())?];
         let write = self.write.iter().map(|folder| canonical(folder));
         let write = write.collect::<Result<_, _>>()?;
-        let plan = self.common.complete(Plan {
+        let plan = Plan {
             timeout_s: TIMEOUT_S,
             variants,
             study: Study::Exec(Box::new(CommandSpec {
@@ -136,7 +141,8 @@ impl StudyOptions for ExecOptions {
                 ..command_here(&words)?
             })),
             ..Plan::new(&name(&words), rounds, machines, vec![workload])
-        })?;
+        };
+        let plan = self.common.complete_on(host, default, plan)?;
         if self.terminal
             && (plan.rounds != 1 || !matches!(plan.machines[..], [machine] if machine.is_guest()))
         {
