@@ -7,6 +7,7 @@ use crate::options::{
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ Examples:
   vmtax exec -- sysbench cpu run
   vmtax exec --shell 'make clean && make -j2' --cpus 2 --memory 2G
   vmtax exec --machine kvm --layers --scratch 8G -- ./import.sh big.csv
+  vmtax exec --warmup 1 --prepare 'make clean' -- make -j2
   vmtax exec --metric 'latency:lower=took (\\S+) ms' -- ./benchmark
   vmtax exec -t --machine kvm
   vmtax exec --ignore-failure --json -- ./test.sh > report.json"
@@ -71,6 +73,9 @@ pub struct ExecOptions {
     /// Shell command run after each measured run, not measured; what it writes is discarded, too
     #[arg(long, value_name = "LINE")]
     cleanup: Option<String>,
+    /// Warm-up runs, not measured: before each measured run, natively and in each guest, CMD runs N times, with --prepare and --cleanup
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, conflicts_with = "terminal", value_parser = RangedU64ValueParser::<u32>::new().range(0..=1000))]
+    warmup: u32,
     /// How guests mount the host's files: 9p or virtiofs with options, as in `vmtax share` [default: virtiofs,cache=always as
     /// root with virtiofsd, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "METHOD")]
@@ -130,6 +135,7 @@ impl StudyOptions for ExecOptions {
                 setup: self.setup.clone(),
                 prepare: self.prepare.clone(),
                 cleanup: self.cleanup.clone(),
+                warmup: self.warmup,
                 write,
                 in_place: self.in_place,
                 ignore_failure: self.ignore_failure,

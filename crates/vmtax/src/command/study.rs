@@ -55,7 +55,8 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
         true => profiles_of_guests(&plan),
         false => Vec::new(),
     };
-    let runs = plan.trials() + profiles.len() as u64;
+    let warmup = plan.command().map_or(0, |command| command.warmup);
+    let runs = (plan.trials() + profiles.len() as u64) * (1 + u64::from(warmup));
     let terminal = args.options.has_terminal();
     let streams = plan
         .command()
