@@ -18,10 +18,10 @@ FAULTS ?=
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
-run: ## install what is missing, build, measure this machine and a guest (3 minutes)
+run: ## install what is missing, build, then answer for this machine: its VMs, diagnosed, and a guest's overhead (2 minutes)
 	@scripts/setup run
 	@$(MAKE) --no-print-directory build
-	@$(VMTAX) run --quick
+	@scripts/first-answer $(VMTAX)
 
 test: ## install what is missing, compile, run all tests; some boot guests
 	@scripts/setup test

@@ -1,20 +1,24 @@
 //! Why a running VM is slow.
 
 use crate::analysis::StudyError;
-use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm};
+use crate::options::{LazyHost, OptionsError, StudyOptions, duration, plan_of_vm};
 use crate::reproduce::Evidence;
 use clap::Args;
 use vmtax_findings::VmDiagnosis;
-use vmtax_model::{HostFacts, Missing, NotObserved, VmSamples, VmStudy, files};
+use vmtax_model::{Missing, NotObserved, VmSamples, VmStudy, files};
 use vmtax_profile::Recorded;
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
+
+/// For how long a VM is observed where nothing else is asked for, s: by root, and by another user, who gets an answer in 5 s.
+const OBSERVED_S: f64 = 10.0;
+const OBSERVED_BY_USER_S: f64 = 4.0;
 
 /// The options of `vmtax diagnose`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Reads the VM's counters, then samples its threads and counts its VM exits, then traces its disks' requests, for 10 s in \
-all; what needs more privileges is skipped and listed. The first sentence names the largest cause of delay; \
+all (4 s without root); what needs more privileges is skipped and listed. The first sentence names the largest cause of delay; \
 the exact fix follows, and whether it applies live or needs a restart.
 Changes nothing in the VM, except QEMU's latency histograms, which are set for 4 s and removed. A libvirt domain stays \
 tainted (custom-monitor, custom-ga-command) until it is shut off. See docs/my-vm.md.
@@ -28,14 +32,18 @@ pub struct DiagnoseOptions {
     /// The running VM: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
     #[arg(value_name = "VM")]
     vm: String,
-    /// How long to observe it: 30s, 5m
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    duration: f64,
+    /// How long to observe it: 30s, 5m [default: 10s; 4s without root, where less is observed]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<f64>,
 }
 
 impl StudyOptions for DiagnoseOptions {
-    fn plan(&self, _: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        plan_of_vm(&self.vm, self.duration, VmStudy::Diagnose)
+    fn plan(&self, _: &LazyHost) -> Result<CheckedPlan, OptionsError> {
+        let usual = match rustix::process::geteuid().is_root() {
+            true => OBSERVED_S,
+            false => OBSERVED_BY_USER_S,
+        };
+        plan_of_vm(&self.vm, self.duration.unwrap_or(usual), VmStudy::Diagnose)
     }
 }
 

@@ -3,20 +3,23 @@
 use crate::analysis::Analysis;
 use crate::options::values::mebibytes;
 use crate::options::{
-    CommonOptions, OptionsError, StudyOptions, command_here, root_share, with_help,
+    CommonOptions, LazyHost, OptionsError, StudyOptions, command_here, root_share, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_findings::{CommandLayers, ExecFindings};
 use vmtax_model::{
-    CommandSpec, FEWEST_ROUNDS, Forward, HostFacts, MetricPattern, Net, Plan, Study, WorkloadName,
+    CommandSpec, FEWEST_ROUNDS, Forward, HostFacts, KvmClass, MetricPattern, Net, Plan, Study, WorkloadName,
     WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
+use vmtax_runner::check_patterns;
+use vmtax_runner::tool_output::PatternError;
 use vmtax_workload::CheckedPlan;
 
 /// A command may take as long as it takes.
@@ -46,6 +49,7 @@ Examples:
   vmtax exec -- sysbench cpu run
   vmtax exec --shell 'make clean && make -j2' --cpus 2 --memory 2G
   vmtax exec --machine kvm --layers --scratch 8G -- ./import.sh big.csv
+  vmtax exec --warmup 1 --prepare 'make clean' -- make -j2
   vmtax exec --metric 'latency:lower=took (\\S+) ms' -- ./benchmark
   vmtax exec -t --machine kvm
   vmtax exec --ignore-failure --json -- ./test.sh > report.json"
@@ -69,6 +73,9 @@ pub struct ExecOptions {
     /// Shell command run after each measured run, not measured; what it writes is discarded, too
     #[arg(long, value_name = "LINE")]
     cleanup: Option<String>,
+    /// Warm-up runs, not measured: before each measured run, natively and in each guest, CMD runs N times, with --prepare and --cleanup
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, conflicts_with = "terminal", value_parser = RangedU64ValueParser::<u32>::new().range(0..=1000))]
+    warmup: u32,
     /// How guests mount the host's files: 9p or virtiofs with options, as in `vmtax share` [default: virtiofs,cache=always as
     /// root with virtiofsd, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "METHOD")]
@@ -107,24 +114,28 @@ pub struct ExecOptions {
 }
 
 impl StudyOptions for ExecOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let words = self.words()?;
-        let (default, rounds) = match self.terminal {
-            true => (vec![host.default_guest()], 1),
-            false => (host.default_machines(), FEWEST_ROUNDS),
+        let refused = |e: PatternError| OptionsError::Usage(e.to_string());
+        check_patterns(&self.metrics).map_err(refused)?;
+        let default = |class: KvmClass| match self.terminal {
+            true => vec![class.default_guest()],
+            false => class.default_machines(),
         };
-        let machines = self.common.measurement.machine.clone().unwrap_or(default);
+        let rounds = if self.terminal { 1 } else { FEWEST_ROUNDS };
+        let machines = self.common.measurement.machine.clone().unwrap_or_default();
         let workload = WorkloadSpec::new(WorkloadName::Exec);
         let variants = vec![root_share(self.root.as_deref())?];
         let write = self.write.iter().map(|folder| canonical(folder));
         let write = write.collect::<Result<_, _>>()?;
-        let plan = self.common.complete(Plan {
+        let plan = Plan {
             timeout_s: TIMEOUT_S,
             variants,
             study: Study::Exec(Box::new(CommandSpec {
                 setup: self.setup.clone(),
                 prepare: self.prepare.clone(),
                 cleanup: self.cleanup.clone(),
+                warmup: self.warmup,
                 write,
                 in_place: self.in_place,
                 ignore_failure: self.ignore_failure,
@@ -136,7 +147,8 @@ impl StudyOptions for ExecOptions {
                 ..command_here(&words)?
             })),
             ..Plan::new(&name(&words), rounds, machines, vec![workload])
-        })?;
+        };
+        let plan = self.common.complete_on(host, default, plan)?;
         if self.terminal
             && (plan.rounds != 1 || !matches!(plan.machines[..], [machine] if machine.is_guest()))
         {

@@ -2,12 +2,12 @@
 
 use crate::analysis::{Analysis, StudyError, found};
 use crate::options::{
-    CommonOptions, MEMORY_HELP, OptionsError, RunningVmOptions, StudyOptions, with_help,
+    CommonOptions, LazyHost, MEMORY_HELP, OptionsError, RunningVmOptions, StudyOptions, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_findings::{AntipatternFindings, AntipatternRow, ClaimUnit, ExitFindings, VmExits};
-use vmtax_model::{HostFacts, Plan, VmStudy};
+use vmtax_model::{HostFacts, KvmClass, Plan, VmStudy};
 use vmtax_recording::Recording;
 use vmtax_report as page;
 use vmtax_workload::CheckedPlan;
@@ -52,22 +52,15 @@ pub struct ExitsOptions {
 }
 
 impl StudyOptions for ExitsOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         if let Some(plan) = self.running.plan(VmStudy::VmExits) {
             return plan;
         }
-        let machines = self
-            .common
-            .measurement
-            .machine
-            .clone()
-            .unwrap_or_else(|| host.micro_guests().to_vec());
-        self.common.complete(Plan::new(
-            "exits",
-            ROUNDS,
-            machines,
-            vec![vmtax_workload::exits(self.count)],
-        ))
+        let workloads = vec![vmtax_workload::exits(self.count)];
+        let mut plan = Plan::new("exits", ROUNDS, Vec::new(), workloads);
+        self.common.measurement.replace_machines(&mut plan);
+        let default = |class: KvmClass| class.micro_guests().to_vec();
+        self.common.complete_on(host, default, plan)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::analysis::StudyError;
 use crate::options::{
-    CommonOptions, FioOptions, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments,
+    CommonOptions, FioOptions, LazyHost, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments,
     plan_file, root_share, variants, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
@@ -12,7 +12,7 @@ use vmtax_findings::{
 };
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, Layer, Machine, Missing, Plan, Probes, Study,
+    DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, KvmClass, Layer, Machine, Missing, Plan, Probes, Study,
     Variant, VmStudy, WorkloadSpec,
 };
 use vmtax_recording::Recording;
@@ -111,7 +111,7 @@ pub struct LayersOptions {
 }
 
 impl StudyOptions for LayersOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let device = match self.device {
             Device::Disk => DeviceClass::Disk,
             Device::Net => DeviceClass::Net,
@@ -136,8 +136,8 @@ impl StudyOptions for LayersOptions {
                 );
             }
             Some(plan) => plan,
-            None if self.fio.is_given() => self.plan_of_fio(host)?,
-            None => self.plan_of_words(host)?,
+            None if self.fio.is_given() => self.plan_of_fio()?,
+            None => self.plan_of_words()?,
         };
         if let Some(machines) = self.common.measurement.with_native() {
             plan.machines = machines;
@@ -148,12 +148,23 @@ impl StudyOptions for LayersOptions {
         if self.fio.is_given() {
             share_root(&mut plan.variants)?;
         }
-        self.common.complete(plan)
+        // A plan's file names its machines.
+        let has_micro = plan.machines.is_empty() && self.suits_micro_guest(&plan.workloads)?;
+        let default = |class: KvmClass| {
+            let micro = class.micro_guests().iter().copied();
+            let guests = micro.take(usize::from(has_micro));
+            [Machine::NATIVE]
+                .into_iter()
+                .chain(guests)
+                .chain([class.default_guest()])
+                .collect()
+        };
+        self.common.complete_on(host, default, plan)
     }
 }
 
 impl LayersOptions {
-    fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan_of_words(&self) -> Result<Plan, OptionsError> {
         let mut work = match self.device {
             Device::Disk => vmtax_workload::requests(REQUESTS),
             Device::Net => vmtax_workload::round_trips(ROUND_TRIPS),
@@ -166,14 +177,6 @@ impl LayersOptions {
             ));
         }
         arguments.apply(std::slice::from_mut(&mut work))?;
-        let has_micro = self.suits_micro_guest(&work)?;
-        let micro = host.micro_guests().iter().copied();
-        let micro = micro.take(usize::from(has_micro));
-        let machines: Vec<Machine> = [Machine::NATIVE]
-            .into_iter()
-            .chain(micro)
-            .chain([host.default_guest()])
-            .collect();
         let (name, observed): (_, &[Probes]) = match self.device {
             Device::Disk => ("layers", &[Probes::Layers, Probes::Calls, Probes::Layers]),
             Device::Net => ("layers-net", &[Probes::Network, Probes::Network]),
@@ -182,12 +185,12 @@ impl LayersOptions {
             study: Study::Layers,
             // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
             probes: [&[Probes::None], observed, &[Probes::None]].concat(),
-            ..Plan::new(name, FEWEST_ROUNDS, machines, vec![work])
+            ..Plan::new(name, FEWEST_ROUNDS, Vec::new(), vec![work])
         })
     }
 
     /// Returns the plan of the host's fio, natively and in a Linux guest.
-    fn plan_of_fio(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan_of_fio(&self) -> Result<Plan, OptionsError> {
         if self.device == Device::Net {
             return OptionsError::usage("--fio makes block requests: leave --device net out");
         }
@@ -203,22 +206,24 @@ impl LayersOptions {
             ));
         };
         let jobs = self.fio.work(time)?.into_iter();
-        let machines = vec![Machine::NATIVE, host.default_guest()];
         Ok(Plan {
             study: Study::Layers,
             probes: vec![Probes::None, Probes::Layers, Probes::None],
             ..Plan::new(
                 "layers-fio",
                 FEWEST_ROUNDS,
-                machines,
+                Vec::new(),
                 jobs.map(|jobs| jobs.workload).collect(),
             )
         })
     }
 
-    /// Returns true if the micro-guest can do the work: it has one request under way at a time; its network is a tap alone, and it
+    /// Returns true if the micro-guest can do the work: it runs no fio, has one request under way at a time; its network is a tap alone, and it
     /// knows no TCP.
-    fn suits_micro_guest(&self, work: &WorkloadSpec) -> Result<bool, OptionsError> {
+    fn suits_micro_guest(&self, workloads: &[WorkloadSpec]) -> Result<bool, OptionsError> {
+        let ([work], false) = (workloads, self.fio.is_given()) else {
+            return Ok(false);
+        };
         if self.device == Device::Disk {
             return Ok(vmtax_workload::block_work(work)?.depth == 1);
         }

@@ -29,8 +29,8 @@ pub use exits::ExitsOptions;
 pub use import::imported;
 pub use layers::LayersOptions;
 pub use options::{
-    CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, OptionsError, StudyOptions,
-    duration, key_value,
+    CommonOptions, GuestOptions, GuestSettings, LazyHost, MeasurementOptions, OptionsError,
+    StudyOptions, duration, key_value,
 };
 pub use overhead::OverheadOptions;
 pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_of_guests};

@@ -3,12 +3,12 @@
 use crate::analysis::{Analysis, Found};
 use crate::options::values::duration;
 use crate::options::{
-    CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration, with_help,
+    CommonOptions, LazyHost, OptionsError, StudyOptions, named_workloads, plan_file, set_duration, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_findings::{ClaimUnit, Findings, MachineColumn};
-use vmtax_model::{HostFacts, Machine, Metric, Needs, Plan, WorkloadName};
+use vmtax_model::{HostFacts, KvmClass, Machine, Metric, Needs, Plan, WorkloadName};
 use vmtax_recording::Recording;
 use vmtax_report as page;
 use vmtax_workload::{CheckedPlan, Preset};
@@ -60,7 +60,7 @@ Examples:
 }
 
 impl StudyOptions for OverheadOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let mut plan = match plan_file(&self.what)? {
             Some(_) if self.quick || self.full => {
                 return OptionsError::usage(
@@ -79,11 +79,12 @@ impl StudyOptions for OverheadOptions {
                 };
                 let workloads =
                     named_workloads(&self.what, preset, WorkloadName::usual(), self.duration)?;
-                Plan::new(name, preset.rounds(), host.default_machines(), workloads)
+                Plan::new(name, preset.rounds(), Vec::new(), workloads)
             }
         };
         self.common.measurement.replace_machines(&mut plan);
-        self.common.complete(plan)
+        self.common
+            .complete_on(host, KvmClass::default_machines, plan)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::options::values::seconds;
 use crate::options::{
-    CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, variants,
+    CommonOptions, LazyHost, OptionsError, StudyOptions, named_workloads, plan_file, variants,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -11,7 +11,9 @@ use vmtax_analysis::paired;
 use vmtax_findings::{
     ClaimUnit, ClaimVerdict, Estimate, Growth, GrowthFindings, Law, NoLaw, StepCost,
 };
-use vmtax_model::{FEWEST_ROUNDS, Grows, HostFacts, Metric, Plan, SizeRange, Study, parse_size};
+use vmtax_model::{
+    FEWEST_ROUNDS, Grows, HostFacts, KvmClass, Metric, Plan, SizeRange, Study, parse_size,
+};
 use vmtax_workload::{CheckedPlan, Preset};
 
 /// Of a range whose ends are no power of two apart.
@@ -63,10 +65,10 @@ pub struct ScaleOptions {
 }
 
 impl StudyOptions for ScaleOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let mut plan = match plan_file(&self.what)? {
             Some(plan) => plan,
-            None => self.plan_of_words(host)?,
+            None => self.plan_of_words()?,
         };
         self.common.measurement.replace_machines(&mut plan);
         if let Some(sizes) = &self.range {
@@ -80,16 +82,23 @@ impl StudyOptions for ScaleOptions {
         };
         sizes.budget_s = self.budget.or(sizes.budget_s);
         sizes.one_boot |= self.one_boot;
+        // Disks and regions of memory are of guests with a kernel.
+        let is_of_guests = matches!(sizes.grows()?, Grows::Disks | Grows::MemoryRegions);
         if !self.vary.is_empty() || !self.set.is_empty() {
             plan.variants = variants(&self.vary, &self.set)?;
         }
-        self.common.complete(plan)
+        let default = |class: KvmClass| {
+            let mut machines = class.default_machines();
+            machines.retain(|machine| !is_of_guests || machine.is_linux_guest());
+            machines
+        };
+        self.common.complete_on(host, default, plan)
     }
 }
 
 impl ScaleOptions {
     /// Makes the plan of the words: the option that grows comes first; its workload runs, and those that are named.
-    fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan_of_words(&self) -> Result<Plan, OptionsError> {
         let Some((option, words)) = self.what.split_first() else {
             return OptionsError::usage(
                 "name what grows first: `vmtax scale disk.depth --range 1..32`",
@@ -97,7 +106,6 @@ impl ScaleOptions {
         };
         let range = SizeRange::new(option, Vec::new());
         let mut words = words.to_vec();
-        let mut machines = host.default_machines();
         match range.grows()? {
             Grows::Workload(name, _) => {
                 words.retain(|word| word.parse() != Ok(name));
@@ -108,14 +116,10 @@ impl ScaleOptions {
                     format!("name what runs while {option} grows: `vmtax scale {option} threads`");
                 return OptionsError::usage(what);
             }
-            // They can be set natively, too.
-            Grows::Cpus | Grows::Memory => {}
-            Grows::Disks | Grows::MemoryRegions => {
-                machines.retain(|machine| machine.is_linux_guest())
-            }
+            Grows::Cpus | Grows::Memory | Grows::Disks | Grows::MemoryRegions => {}
         }
         let workloads = named_workloads(&words, Preset::Quick, [], None)?;
-        let mut plan = Plan::new("scale", FEWEST_ROUNDS, machines, workloads);
+        let mut plan = Plan::new("scale", FEWEST_ROUNDS, Vec::new(), workloads);
         if self.range.is_some() {
             plan.study = Study::Scale(range);
         }

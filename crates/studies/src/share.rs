@@ -1,13 +1,13 @@
 //! Costs of each method of sharing a tree with guests.
 
 use crate::options::values::bytes;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, with_help};
+use crate::options::{CommonOptions, LazyHost, OptionsError, StudyOptions, share_variant, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_findings::{ClaimUnit, ClaimVerdict, ShareColumn, ShareFindings};
 use vmtax_model::{
-    FEWEST_ROUNDS, HostFacts, Machine, Missing, Plan, Share, Study, Tree, Variant, WorkloadName,
+    FEWEST_ROUNDS, HostFacts, KvmClass, Machine, Missing, Plan, Share, Study, Tree, Variant, WorkloadName,
     WorkloadSpec,
 };
 use vmtax_vm::MachineError;
@@ -73,7 +73,7 @@ pub struct ShareOptions {
 }
 
 impl StudyOptions for ShareOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let usual = if self.quick { QUICK_METHODS } else { METHODS };
         let named: Vec<&str> = self.methods.iter().map(String::as_str).collect();
         let methods = if named.is_empty() { usual } else { &named };
@@ -97,8 +97,7 @@ impl StudyOptions for ShareOptions {
             workloads.push(vmtax_workload::lingering(3));
         }
         let machines = self.common.measurement.with_native();
-        let machines = machines.unwrap_or_else(|| vec![Machine::NATIVE, host.default_guest()]);
-        if machines.len() != 2 {
+        if machines.as_ref().is_some_and(|named| named.len() != 2) {
             return OptionsError::usage(
                 "share measures on one guest: name one with --machine, as in --machine tcg",
             );
@@ -109,7 +108,8 @@ impl StudyOptions for ShareOptions {
             .collect::<Result<Vec<_>, _>>()?;
         let (variants, not_measured) =
             available(variants, !named.is_empty(), &vmtax_vm::check_share)?;
-        self.common.complete(Plan {
+        let default = |class: KvmClass| vec![Machine::NATIVE, class.default_guest()];
+        let plan = Plan {
             study: Study::Share,
             tree: Some(Tree {
                 files,
@@ -118,8 +118,14 @@ impl StudyOptions for ShareOptions {
             }),
             variants,
             not_measured,
-            ..Plan::new("share", FEWEST_ROUNDS, machines, workloads)
-        })
+            ..Plan::new(
+                "share",
+                FEWEST_ROUNDS,
+                machines.unwrap_or_default(),
+                workloads,
+            )
+        };
+        self.common.complete_on(host, default, plan)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::analysis::StudyError;
 use crate::diagnose;
 use crate::options::values::milliseconds;
 use crate::options::{
-    MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, plan_of_vm, with_help,
+    LazyHost, MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, plan_of_vm, with_help,
 };
 use crate::reproduce::Evidence;
 use crate::tune_guest::{GuestTuneOptions, Measuring, untried};
@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_findings::{TuneFindings, VmDiagnosis};
 use vmtax_model::{
-    Candidate, ChangeCost, HostFacts, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
+    Candidate, ChangeCost, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
     Study, TuneMetric, TuneRecord, TuneSpec, VmIdentity, VmStudy, files,
 };
 use vmtax_recording::Recording;
@@ -83,7 +83,7 @@ fn live_metric(text: &str) -> Result<LiveMetric, OptionsError> {
 
 /// Without a running VM: of a guest that is booted for it.
 impl StudyOptions for TuneOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         self.guest.plan(host, &self.measuring)
     }
 

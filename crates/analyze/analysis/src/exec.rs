@@ -4,7 +4,9 @@ use crate::estimate::{overhead, spread};
 use crate::findings;
 use crate::trials::each_once;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_findings::{Breakdown, ExecFindings, MachineColumn, Part, PartRow, PrintedRow, Statuses};
+use vmtax_findings::{
+    Breakdown, ExecFindings, MachineColumn, OutlierRun, Part, PartRow, PrintedRow, Statuses,
+};
 use vmtax_model::{HostFacts, Machine, Metric, Plan, Printed, TrialRecord};
 use vmtax_rules::Evidence;
 
@@ -34,9 +36,46 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
         printed: printed(plan, trials),
         statuses: plan.machines.iter().map(|m| statuses(*m, trials)).collect(),
         breakdowns,
+        outliers: plan
+            .machines
+            .iter()
+            .flat_map(|machine| outliers(*machine, trials))
+            .collect(),
         root: trials.iter().find_map(|t| t.share.clone()),
         notes: each_once(notes),
     }
+}
+
+/// Fewer runs have no outliers.
+const FEWEST_RUNS: usize = 5;
+/// Distance from the median above which a run is an outlier, in median absolute deviations: ten standard deviations of a normal
+/// distribution, as in hyperfine (`OUTLIER_THRESHOLD`).
+const OUTLIER_DEVIATIONS: f64 = 14.826;
+/// And as a fraction of the median: less does not matter, however steady the others are.
+const OUTLIER_FRACTION: f64 = 0.05;
+
+/// Returns the runs whose wall time is far from that of the machine's others.
+fn outliers(machine: Machine, trials: &[TrialRecord]) -> Vec<OutlierRun> {
+    let of_machine = trials.iter().filter(|trial| trial.machine == machine);
+    let walls: Vec<(u32, f64)> = of_machine
+        .filter_map(|trial| Some((trial.round, trial.result()?.value(Metric::ExecWall)?)))
+        .collect();
+    if walls.len() < FEWEST_RUNS {
+        return Vec::new();
+    }
+    let median = |values: Vec<f64>| spread(values, None).map_or(0.0, |spread| spread.median);
+    let median_s = median(walls.iter().map(|(_, wall)| *wall).collect());
+    let distance = |wall: f64| (wall - median_s).abs();
+    let deviation = median(walls.iter().map(|(_, wall)| distance(*wall)).collect());
+    let least = (OUTLIER_DEVIATIONS * deviation).max(OUTLIER_FRACTION * median_s);
+    let far = walls.into_iter().filter(|(_, wall)| distance(*wall) > least);
+    let run = |(round, wall_s)| OutlierRun {
+        machine,
+        round,
+        wall_s,
+        median_s,
+    };
+    far.map(run).collect()
 }
 
 fn said(trial: &TrialRecord) -> Vec<String> {
@@ -169,16 +208,22 @@ impl Parts {
     }
 }
 
-/// Natively what is neither user nor kernel is waiting, also for a CPU.
+/// Natively what is neither user nor kernel is waiting, for a CPU as far as that was seen. Of several threads that wait for a CPU
+/// at once, one could have run on it.
 fn native(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     let result = trial.result()?;
     let (wall, user, kernel) = times(result)?;
     let total = wall * cpus;
-    let parts = vec![
+    let off_cpu = total - user - kernel;
+    let execution = trial.execution.as_ref();
+    let waited = execution.and_then(|execution| execution.waited_s);
+    let waited = waited.map(|seconds| seconds.min(off_cpu).max(0.0));
+    let mut parts = vec![
         (Part::User, user),
         (Part::Kernel, kernel),
-        (Part::Waiting, total - user - kernel),
+        (Part::Waiting, off_cpu - waited.unwrap_or(0.0)),
     ];
+    parts.extend(waited.map(|seconds| (Part::Steal, seconds)));
     Some(Parts { total, parts })
 }
 

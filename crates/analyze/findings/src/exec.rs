@@ -97,6 +97,19 @@ pub struct PrintedRow {
     pub machines: Vec<MachineColumn>,
 }
 
+/// A run whose wall time is far from that of the machine's others.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct OutlierRun {
+    /// Machine that the command ran on.
+    pub machine: Machine,
+    /// Round of the run, from 0.
+    pub round: u32,
+    /// Wall time of the run, s.
+    pub wall_s: f64,
+    /// Median of the machine's runs, s.
+    pub median_s: f64,
+}
+
 /// Findings of `exec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecFindings {
@@ -109,6 +122,9 @@ pub struct ExecFindings {
     pub statuses: Vec<Statuses>,
     /// Where the time went, guest by guest.
     pub breakdowns: Vec<Breakdown>,
+    /// Runs that are far from the others of their machine; none in older documents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outliers: Vec<OutlierRun>,
     /// Share by which the guests had the host's files.
     pub root: Option<ShareFacts>,
     /// Notes of the trials with their machines, each once.
@@ -166,6 +182,7 @@ mod tests {
             printed: vec![],
             statuses,
             breakdowns: vec![],
+            outliers: vec![],
             root: None,
             notes: vec![],
         }

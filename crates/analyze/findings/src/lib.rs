@@ -20,7 +20,7 @@ mod tune;
 pub use compare::{
     Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds,
 };
-pub use exec::{Breakdown, ExecFindings, Part, PartRow, PrintedRow, Statuses};
+pub use exec::{Breakdown, ExecFindings, OutlierRun, Part, PartRow, PrintedRow, Statuses};
 pub use exits::{
     CodePlace, DevicesFrom, ExitActivity, ExitAddress, ExitCount, ExitFindings, ExitKind,
     ExitReason, ExitTimes, GuestCode, GuestExits, HANDLED_IN_KVM, HANDLED_IN_QEMU,

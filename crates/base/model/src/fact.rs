@@ -58,6 +58,35 @@ pub enum KvmClass {
     Absent,
 }
 
+impl KvmClass {
+    /// Where a study runs when no machine is named: native, KVM where it runs kernels with hardware virtualization, and
+    /// TCG, of QEMU.
+    pub fn default_machines(self) -> Vec<Machine> {
+        let all = [Machine::NATIVE, Machine::KVM, Machine::TCG];
+        let is_slow = |m: &Machine| m.is_kvm() && self != KvmClass::Hardware;
+        all.into_iter().filter(|m| !is_slow(m)).collect()
+    }
+
+    /// The machine of a Linux guest when none is named: KVM where it runs kernels with hardware virtualization, else TCG.
+    pub fn default_guest(self) -> Machine {
+        match self {
+            KvmClass::Hardware => Machine::KVM,
+            _ => Machine::TCG,
+        }
+    }
+
+    /// The machines that run the micro-guest, the one nearest to the hardware first. What it measures runs natively also where
+    /// a KVM emulates kernels.
+    pub fn micro_guests(self) -> &'static [Machine] {
+        match self {
+            KvmClass::Hardware | KvmClass::EmulatesKernels => {
+                &[Machine::MICRO_KVM, Machine::MICRO_TCG]
+            }
+            KvmClass::Broken | KvmClass::NoPermission | KvmClass::Absent => &[Machine::MICRO_TCG],
+        }
+    }
+}
+
 /// Result of the KVM probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KvmFacts {
@@ -175,34 +204,6 @@ impl HostFacts {
         match variant.and_then(Variant::qemu) {
             Some(own) => self.qemu.iter().find(|qemu| qemu.path == own),
             None => self.qemu.first(),
-        }
-    }
-
-    /// Where a study runs when no machine is named: native, KVM where it runs kernels with hardware virtualization, and
-    /// TCG, of QEMU.
-    pub fn default_machines(&self) -> Vec<Machine> {
-        let all = [Machine::NATIVE, Machine::KVM, Machine::TCG];
-        let is_slow = |m: &Machine| m.is_kvm() && self.kvm.class != KvmClass::Hardware;
-        all.into_iter().filter(|m| !is_slow(m)).collect()
-    }
-
-    /// The machine of a Linux guest when none is named: KVM where it runs kernels with hardware virtualization, else TCG.
-    pub fn default_guest(&self) -> Machine {
-        if self.kvm.class == KvmClass::Hardware {
-            Machine::KVM
-        } else {
-            Machine::TCG
-        }
-    }
-
-    /// The machines that run the micro-guest, the one nearest to the hardware first. What it measures runs natively also where
-    /// a KVM emulates kernels.
-    pub fn micro_guests(&self) -> &'static [Machine] {
-        match self.kvm.class {
-            KvmClass::Hardware | KvmClass::EmulatesKernels => {
-                &[Machine::MICRO_KVM, Machine::MICRO_TCG]
-            }
-            KvmClass::Broken | KvmClass::NoPermission | KvmClass::Absent => &[Machine::MICRO_TCG],
         }
     }
 }

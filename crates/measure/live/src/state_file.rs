@@ -13,8 +13,10 @@ use vmtax_observe::counters::started;
 /// # Errors
 /// Without a folder of this user's, and where it cannot be made.
 pub(crate) fn own(kind: &str) -> io::Result<PathBuf> {
-    let why =
-        || io::Error::other("XDG_RUNTIME_DIR is not set: run vmtax as root, or with --level 0");
+    let why = || {
+        let what = "XDG_RUNTIME_DIR is not set: set it to a directory that you alone may use, or run vmtax as root";
+        io::Error::other(what)
+    };
     let folder = folder(kind).ok_or_else(why)?;
     fs::DirBuilder::new()
         .recursive(true)

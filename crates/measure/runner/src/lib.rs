@@ -11,7 +11,7 @@ mod workspace;
 
 pub use recorder::Recorder;
 pub use run::{CommandFailure, Ended};
-pub use tool_output::{exit_report, fio_jobs};
+pub use tool_output::{check_patterns, exit_report, fio_jobs};
 
 use std::path::Path;
 use vmtax_guests::kernel::KernelError;

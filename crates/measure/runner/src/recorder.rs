@@ -3,6 +3,7 @@
 use crate::observe::{diagnose, expected_stops, profile, tune, vm_exits, vm_layers};
 use crate::requirements::{Requirements, find_requirements};
 use crate::run::{BeforePart, Parts, run};
+use crate::tool_output::check_patterns;
 use crate::{Ended, Progress, RunError, Watch};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -46,6 +47,7 @@ impl<'a> Recorder<'a> {
         } else if plan.guest_tune().is_some() {
             Source::Tuning
         } else {
+            check_patterns(plan.command().map_or(&[], |command| &command.metrics))?;
             let mut note = |line: &str| progress(Progress::Note(line));
             Source::Machines(find_requirements(plan, host, &mut note)?)
         };

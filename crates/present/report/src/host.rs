@@ -48,7 +48,7 @@ fn measurable(facts: &HostFacts, poor: usize) -> String {
         Machine::NATIVE => true,
         Machine::KVM => linux && facts.kvm.class == KvmClass::Hardware,
         machine if machine.has_kernel() => linux,
-        machine => guests && facts.micro_guests().contains(&machine),
+        machine => guests && facts.kvm.class.micro_guests().contains(&machine),
     };
     let machines = Machine::ALL.iter().filter(is_measurable);
     let machines = machines.map(|machine| machine.as_str()).joined(", ");

@@ -3,8 +3,8 @@
 use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
-    GuestSettings, MEMORY_HELP, MeasurementOptions, OptionsError, PINNING_HELP, StudyOptions,
-    VCPUS_HELP, argv_of_exec, command_here, complete, first_workload, named_workloads, root_share,
+    GuestSettings, LazyHost, MEMORY_HELP, MeasurementOptions, OptionsError, PINNING_HELP, StudyOptions,
+    VCPUS_HELP, argv_of_exec, command_here, complete, first_workload, named_workloads, on_host, root_share,
     with_help,
 };
 use clap::Args;
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_findings::Thresholds;
 use vmtax_model::{
-    CommandSpec, Compare, HostFacts, Machine, Plan, Probes, Study, Variant, WithCommand,
+    CommandSpec, Compare, KvmClass, Machine, Plan, Probes, Study, Variant, WithCommand,
     WorkloadName, WorkloadSpec,
 };
 use vmtax_workload::{CheckedPlan, Preset};
@@ -148,7 +148,18 @@ pub struct CompareOptions {
 }
 
 impl StudyOptions for CompareOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
+        on_host(host, |class| self.plan_with(class))
+    }
+
+    fn is_profiled(&self) -> bool {
+        self.profile
+    }
+}
+
+impl CompareOptions {
+    /// Returns the plan on a host with such a KVM.
+    fn plan_with(&self, class: KvmClass) -> Result<CheckedPlan, OptionsError> {
         let (words, what) = self.variants.split_at(self.end_of_variants());
         let named: Vec<String> = match self.measurement.machine.as_deref() {
             Some(several @ [_, _, ..]) => several.iter().map(ToString::to_string).collect(),
@@ -162,7 +173,7 @@ impl StudyOptions for CompareOptions {
         let mut variants = sides(words, &lists, &self.set)?;
         let machine = match self.measurement.machine.as_deref() {
             Some([one]) => *one,
-            _ => host.default_guest(),
+            _ => class.default_guest(),
         };
         let machines = machines_of(&mut variants, machine)?;
         let command = match argv_of_exec(what) {
@@ -193,12 +204,6 @@ impl StudyOptions for CompareOptions {
         complete(&self.measurement, &self.settings, plan)
     }
 
-    fn is_profiled(&self) -> bool {
-        self.profile
-    }
-}
-
-impl CompareOptions {
     /// Where the workloads begin. An option of a workload before its name is of all variants, unless there are no two variants
     /// without it: then it is one.
     fn end_of_variants(&self) -> usize {

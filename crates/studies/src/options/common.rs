@@ -3,9 +3,10 @@
 
 use super::values::{OptionsError, duration, machine, mebibytes, milliseconds, pinning, seconds};
 use clap::{Arg, Args};
+use std::cell::LazyCell;
 use std::path::PathBuf;
 use vmtax_model::{
-    DeviceClass, HostFacts, Machine, ObservedVm, Pinning, Plan, Setting, Study, VmStudy,
+    DeviceClass, HostFacts, KvmClass, Machine, ObservedVm, Pinning, Plan, Setting, Study, VmStudy,
 };
 use vmtax_workload::CheckedPlan;
 
@@ -32,13 +33,28 @@ const OF_A_GUEST: [&str; 16] = [
     "memory",
 ];
 
+/// Facts of this host, which is probed when they are first read: that starts its QEMUs and takes 0.3 s.
+pub type LazyHost = LazyCell<HostFacts>;
+
+/// Makes the plan for this host's KVM. Options that are wrong whatever KVM a host has are refused before this one is probed.
+pub(crate) fn on_host(
+    host: &LazyHost,
+    plan: impl Fn(KvmClass) -> Result<CheckedPlan, OptionsError>,
+) -> Result<CheckedPlan, OptionsError> {
+    match (plan(KvmClass::Hardware), plan(KvmClass::Absent)) {
+        (Err(error), Err(same)) if error.to_string() == same.to_string() => Err(error),
+        _ => plan(host.kvm.class),
+    }
+}
+
 /// The options of a study: what its command line means.
 pub trait StudyOptions: Args {
     /// The plan that they mean on this host, checked.
     ///
     /// # Errors
-    /// [`OptionsError`] for what is unknown, contradictory or out of range.
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError>;
+    /// [`OptionsError`] for what is unknown, contradictory or out of range; as far as the host does not matter for it, before the
+    /// host is probed.
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError>;
 
     /// Returns true if each guest is profiled in one more run.
     fn is_profiled(&self) -> bool {
@@ -175,6 +191,24 @@ impl CommonOptions {
             plan.guest.qemu.clone_from(qemu);
         }
         complete(&self.measurement, settings, plan)
+    }
+
+    /// The plan as [`CommonOptions::complete`] makes it; without machines it gets those that are the `default` on this host.
+    pub(crate) fn complete_on(
+        &self,
+        host: &LazyHost,
+        default: impl Fn(KvmClass) -> Vec<Machine>,
+        plan: Plan,
+    ) -> Result<CheckedPlan, OptionsError> {
+        if !plan.machines.is_empty() {
+            return self.complete(plan);
+        }
+        on_host(host, |class| {
+            self.complete(Plan {
+                machines: default(class),
+                ..plan.clone()
+            })
+        })
     }
 }
 

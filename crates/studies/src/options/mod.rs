@@ -6,9 +6,12 @@ pub(crate) mod values;
 mod workloads;
 
 pub use common::{
-    CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, RunningVmOptions, StudyOptions,
+    CommonOptions, GuestOptions, GuestSettings, LazyHost, MeasurementOptions, RunningVmOptions,
+    StudyOptions,
 };
-pub(crate) use common::{MEMORY_HELP, PINNING_HELP, VCPUS_HELP, complete, plan_of_vm, with_help};
+pub(crate) use common::{
+    MEMORY_HELP, PINNING_HELP, VCPUS_HELP, complete, on_host, plan_of_vm, with_help,
+};
 pub(crate) use fio::FioOptions;
 pub use values::{OptionsError, duration};
 pub use workloads::key_value;

@@ -2,13 +2,13 @@
 
 use crate::options::values::{duration, duration_or_zero, milliseconds};
 use crate::options::{
-    CommonOptions, MEMORY_HELP, OptionsError, StudyOptions, VCPUS_HELP, named_workloads, plan_file,
+    CommonOptions, LazyHost, MEMORY_HELP, OptionsError, StudyOptions, VCPUS_HELP, named_workloads, on_host, plan_file,
     share_variant, with_help,
 };
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{
-    CommandSpec, CountBy, HostFacts, Inside, Machine, Plan, Probes, ProfileSettings, Study, Tree,
+    CommandSpec, CountBy, Inside, KvmClass, Machine, Plan, Probes, ProfileSettings, Study, Tree,
     Variant, WithCommand,
 };
 use vmtax_vmm::Vm;
@@ -128,7 +128,7 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 }
 
 impl StudyOptions for ProfileOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let of_vm = self.vm.as_deref().map(vmtax_vmm::find).transpose()?;
         if let Some(mut process) = of_vm.or(self.pid.map(vmtax_vmm::process_identity)) {
             let limit = self
@@ -158,7 +158,7 @@ impl StudyOptions for ProfileOptions {
 
 impl ProfileOptions {
     /// One guest, one workload, once.
-    fn plan_of_workload(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan_of_workload(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let rounds = self.common.measurement.rounds;
         if rounds.is_some_and(|rounds| rounds != 1) {
             return OptionsError::usage(
@@ -174,12 +174,17 @@ impl ProfileOptions {
             Some(plan) => plan,
             None => self.plan_of_words()?,
         };
-        let machine = self.machine(host.default_guest())?;
         if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
             return OptionsError::usage(
                 "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- disk`",
             );
         }
+        on_host(host, |class| self.plan_in_guest(plan.clone(), class))
+    }
+
+    /// Returns the plan of a workload in a guest on a host with such a KVM.
+    fn plan_in_guest(&self, plan: Plan, class: KvmClass) -> Result<CheckedPlan, OptionsError> {
+        let machine = self.machine(class.default_guest())?;
         let study = Study::Profile(WithCommand {
             settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)),
             command: plan.command().cloned().map(Box::new),

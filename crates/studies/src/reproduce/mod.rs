@@ -6,7 +6,8 @@ pub use published::{Check, Claim, PublishedError, PublishedResult, Quick, all, f
 
 use crate::options::values::seconds;
 use crate::options::{
-    CommonOptions, OptionsError, StudyOptions, WorkloadArguments, root_share, with_help,
+    CommonOptions, LazyHost, OptionsError, StudyOptions, WorkloadArguments, on_host, root_share,
+    with_help,
 };
 use clap::Args;
 use vmtax_findings::{
@@ -112,11 +113,18 @@ impl ReproduceOptions {
 }
 
 impl StudyOptions for ReproduceOptions {
-    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+    fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let Asked::Run(case) = self.asked()? else {
             return OptionsError::usage("name a published result: `vmtax reproduce list` has them");
         };
-        let mut plan = case.plan_here(host, self.quick);
+        on_host(host, |class| self.plan_of(&case, class))
+    }
+}
+
+impl ReproduceOptions {
+    /// Returns the plan of a published result on a host with such a KVM.
+    fn plan_of(&self, case: &PublishedResult, class: KvmClass) -> Result<CheckedPlan, OptionsError> {
+        let mut plan = case.plan_here(class, self.quick);
         match &mut plan.study {
             Study::Scale(range) => range.budget_s = self.budget.or(range.budget_s),
             Study::Compare(compare) => {

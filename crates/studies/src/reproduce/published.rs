@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use vmtax_findings::Law;
 use vmtax_model::{
-    Antipattern, HostFacts, Keeping, KvmClass, Layer, Machine, Metric, Plan, PlanError, Study,
+    Antipattern, Keeping, KvmClass, Layer, Machine, Metric, Plan, PlanError, Study,
 };
 
 /// A case cannot be used.
@@ -310,14 +310,14 @@ impl Check {
 }
 
 impl PublishedResult {
-    /// The plan that tests it on this host: with the machines that there are.
-    pub fn plan_here(&self, host: &HostFacts, quick: bool) -> Plan {
+    /// The plan that tests it on a host with such a KVM: with the machines that there are.
+    pub fn plan_here(&self, class: KvmClass, quick: bool) -> Plan {
         let mut plan = self.plan.clone();
-        let kvm = host.kvm.class == KvmClass::Hardware;
+        let kvm = class == KvmClass::Hardware;
         plan.machines.retain(|m| match *m {
             Machine::KVM => kvm,
             // Its own code runs in user mode.
-            Machine::MICRO_KVM => kvm || host.kvm.class == KvmClass::EmulatesKernels,
+            Machine::MICRO_KVM => kvm || class == KvmClass::EmulatesKernels,
             Machine::TCG => !(self.one_guest && kvm),
             _ => true,
         });

@@ -3,8 +3,8 @@
 use super::candidates::{Settings, TuneTarget, candidates, defaults, uncovered, untried};
 use super::like;
 use crate::options::{
-    CommonOptions, FioOptions, OptionsError, argv_of_exec, command_here, duration, named_workloads,
-    root_share, settings,
+    CommonOptions, FioOptions, LazyHost, OptionsError, argv_of_exec, command_here, duration,
+    named_workloads, on_host, root_share, settings,
 };
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -70,18 +70,12 @@ impl GuestTuneOptions {
     /// [`OptionsError`] for several workloads or machines, a metric that the workload does not give, and settings of another form.
     pub(crate) fn plan(
         &self,
-        host: &HostFacts,
+        host: &LazyHost,
         how: &Measuring,
     ) -> Result<CheckedPlan, OptionsError> {
         if self.common.measurement.rounds.is_some() {
             return OptionsError::usage("`tune` takes no --rounds: limit it with --duration");
         }
-        let twin_of = |like: &String| twin(like, self.disk.as_deref());
-        let mut like = self.like.as_ref().map(twin_of).transpose()?;
-        let machine = self.machine(like.as_ref(), host.default_guest())?;
-        let guest = like
-            .as_mut()
-            .map_or_else(Guest::default, |twin| like::guest(twin, machine));
         if self.fio.is_given() && !self.words.is_empty() {
             return OptionsError::usage("--fio names the workload: leave the other one out");
         }
@@ -95,27 +89,57 @@ impl GuestTuneOptions {
         let metric = metric(&workload, how.metric.as_deref(), is_rated)?;
         self.check_workload(workload.name)?;
         let work = requests(&workload)?;
-        let has_small_image = size_image(like.as_mut(), work.as_ref());
         let allowed = how.allowed();
         let named = self.named(&allowed)?;
+        let twin_of = |like: &String| twin(like, self.disk.as_deref());
+        let mut like = self.like.as_ref().map(twin_of).transpose()?;
         let (baseline, command) = self.baseline(workload.name, like.as_ref(), &named)?;
+        let spec = GuestTuneSpec {
+            metric,
+            budget_s: how.budget_s(),
+            candidates: Vec::new(),
+            not_tried: Vec::new(),
+            like: None,
+            job_notes: job.map_or_else(Vec::new, |job| job.notes),
+            parts: Vec::new(),
+        };
+        let frame = frame(spec, command, &workload, &baseline);
+        let machine = self.machine_on(host, like.as_ref(), &frame)?;
+        let guest = like
+            .as_mut()
+            .map_or_else(Guest::default, |twin| like::guest(twin, machine));
+        let has_small_image = size_image(like.as_mut(), work.as_ref());
         let tuning = Tuning {
             options: self,
             host,
-            how,
             allowed,
             like,
             machine,
             guest,
-            workload,
+            workload: workload.name,
             work,
             has_small_image,
             named,
-            baseline,
-            command,
+            baseline: &baseline,
         };
-        let job_notes = job.map_or_else(Vec::new, |job| job.notes);
-        self.common.complete(tuning.plan(metric, job_notes))
+        self.common.complete(tuning.plan(frame))
+    }
+
+    /// Returns the machine of the guest on this host, which is probed after the plan without its changes, `frame`, was checked.
+    fn machine_on(
+        &self,
+        host: &LazyHost,
+        like: Option<&Twin>,
+        frame: &Plan,
+    ) -> Result<Machine, OptionsError> {
+        on_host(host, |class| {
+            let machines = vec![self.machine(like, class.default_guest())?];
+            self.common.complete(Plan {
+                machines,
+                ..frame.clone()
+            })
+        })?;
+        self.machine(like, host.kvm.class.default_guest())
     }
 
     /// Returns the machine that the user named, else the twin's, or the default.
@@ -217,51 +241,54 @@ impl GuestTuneOptions {
 struct Tuning<'a> {
     options: &'a GuestTuneOptions,
     host: &'a HostFacts,
-    how: &'a Measuring,
     /// Costs of applying a change that are allowed.
     allowed: Vec<ChangeCost>,
     /// The VM whose twin the guest is.
     like: Option<Twin>,
     machine: Machine,
     guest: Guest,
-    workload: WorkloadSpec,
+    workload: WorkloadName,
     /// The block requests; `None` for other workloads.
     work: Option<BlockWork>,
     /// True if the L2 cache covers the twin's image, but not the original's, of which a workload that writes gets a part.
     has_small_image: bool,
     /// The settings that the user named.
     named: Settings,
-    baseline: Variant,
+    baseline: &'a Variant,
+}
+
+/// Returns the plan without a machine and the changes to try.
+fn frame(
+    spec: GuestTuneSpec,
     command: Option<Box<CommandSpec>>,
+    workload: &WorkloadSpec,
+    baseline: &Variant,
+) -> Plan {
+    let study = Study::TuneGuest(WithCommand {
+        settings: Box::new(spec),
+        command,
+    });
+    Plan {
+        study,
+        tree: workload.name.needs_share().then_some(TREE),
+        variants: vec![baseline.clone()],
+        ..Plan::new("tune", 1, Vec::new(), vec![workload.clone()])
+    }
 }
 
 impl Tuning<'_> {
     /// Returns the plan; it tries changes until the time is used up.
-    fn plan(self, metric: Metric, job_notes: Vec<String>) -> Plan {
+    fn plan(self, mut frame: Plan) -> Plan {
         let (candidates, not_tried) = self.changes();
-        let budget_s = self.how.duration.unwrap_or(DURATION_S).ceil();
-        let budget_s = budget_s.clamp(1.0, f64::from(u32::MAX)) as u32;
-        let spec = GuestTuneSpec {
-            metric,
-            budget_s,
-            candidates,
-            not_tried,
-            like: self.like.map(like::notes),
-            job_notes,
-            parts: Vec::new(),
-        };
-        let study = Study::TuneGuest(WithCommand {
-            settings: Box::new(spec),
-            command: self.command,
-        });
-        let tree = self.workload.name.needs_share().then_some(TREE);
-        let plan = Plan::new("tune", 1, vec![self.machine], vec![self.workload]);
+        if let Study::TuneGuest(tune) = &mut frame.study {
+            let spec = &mut tune.settings;
+            (spec.candidates, spec.not_tried) = (candidates, not_tried);
+            spec.like = self.like.map(like::notes);
+        }
         Plan {
-            study,
             guest: self.guest,
-            tree,
-            variants: vec![self.baseline],
-            ..plan
+            machines: vec![self.machine],
+            ..frame
         }
     }
 
@@ -317,7 +344,7 @@ impl Tuning<'_> {
             has_huge_pages: has_huge_pages(of_options.memory.unwrap_or(guest.memory_mib)),
             has_large_sectors: has_large_sectors(),
             host_fault: vmtax_vm::host_setting_fault,
-            workload: self.workload.name,
+            workload: self.workload,
             command: self.options.argv().unwrap_or_default(),
             requests: self.work.as_ref(),
             size: self.like.as_ref().and_then(|twin| twin.disk.size),
@@ -427,6 +454,12 @@ pub struct Measuring {
 }
 
 impl Measuring {
+    /// Returns the time of all measurements of a test guest, s.
+    fn budget_s(&self) -> u32 {
+        let seconds = self.duration.unwrap_or(DURATION_S).ceil();
+        seconds.clamp(1.0, f64::from(u32::MAX)) as u32
+    }
+
     /// Returns the costs of applying a change of a guest that are allowed: all that the user names, else all except the host's.
     fn allowed(&self) -> Vec<ChangeCost> {
         match self.allow.as_slice() {

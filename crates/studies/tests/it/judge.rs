@@ -88,7 +88,7 @@ use ClaimVerdict::{
 fn every_case_is_sound_and_its_plan_can_be_run() {
     for case in all().unwrap() {
         for (class, quick) in [(KvmClass::Hardware, false), (KvmClass::Absent, true)] {
-            let plan = case.plan_here(&host(class), quick);
+            let plan = case.plan_here(class, quick);
             plan.check()
                 .unwrap_or_else(|e| panic!("{}: {e}", case.name));
             assert_eq!(plan.reproduces.as_ref(), Some(&case.name));
@@ -121,8 +121,8 @@ fn every_case_is_sound_and_its_plan_can_be_run() {
 #[test]
 fn the_list_of_fids_against_the_table() {
     let case = find("9p-fids").unwrap();
-    let full = case.plan_here(&host(KvmClass::Absent), false);
-    let quick = case.plan_here(&host(KvmClass::Absent), true);
+    let full = case.plan_here(KvmClass::Absent, false);
+    let quick = case.plan_here(KvmClass::Absent, true);
     assert_eq!(
         fids(&case, &full, 50.0, 0.0),
         (Holds, vec![Holds, Holds, Holds, Holds])
@@ -146,7 +146,7 @@ fn the_list_of_fids_against_the_table() {
 #[test]
 fn the_exponent_of_a_list_excludes_other_growth_laws_and_a_cache_refutes_nothing() {
     let case = find("9p-fids").unwrap();
-    let quick = case.plan_here(&host(KvmClass::Absent), true);
+    let quick = case.plan_here(KvmClass::Absent, true);
     let verdict = |grown: fn(f64) -> f64| {
         let growing_cost = |variant: &str, size: f64| {
             if variant == "QEMU 5.2" {
@@ -177,7 +177,7 @@ fn three_rounds_decide_no_claim() {
         let case = find(name).unwrap();
         let plan = Plan {
             rounds: 3,
-            ..case.plan_here(&host(KvmClass::Hardware), false)
+            ..case.plan_here(KvmClass::Hardware, false)
         };
         let rows = match name {
             "9p-fids" => fids(&case, &plan, 50.0, 0.0).1,
@@ -192,7 +192,7 @@ fn three_rounds_decide_no_claim() {
     let case = find("sysbench-five").unwrap();
     let plan = Plan {
         rounds: 3,
-        ..case.plan_here(&host(KvmClass::Hardware), false)
+        ..case.plan_here(KvmClass::Hardware, false)
     };
     let findings = vmtax_analysis::findings(
         &plan,
@@ -212,7 +212,7 @@ fn three_rounds_decide_no_claim() {
 fn an_interval_around_its_bound_says_how_many_rounds_would_decide() {
     let case = find("sysbench-five").unwrap();
     let host = host(KvmClass::Hardware);
-    let plan = case.plan_here(&host, true);
+    let plan = case.plan_here(host.kvm.class, true);
     let needed = |times: f64| {
         let findings = vmtax_analysis::findings(&plan, &host, &overhead_trials(&plan, times, 0.1));
         let found = judge(&case, &host, plan.rounds, &findings);
@@ -329,7 +329,7 @@ fn overheads(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -
 #[test]
 fn without_kvm_its_claims_are_not_testable_and_the_others_count() {
     let case = find("sysbench-five").unwrap();
-    let plan = case.plan_here(&host(KvmClass::EmulatesKernels), false);
+    let plan = case.plan_here(KvmClass::EmulatesKernels, false);
     let (verdict, rows) = overheads(&case, &plan, KvmClass::EmulatesKernels, 20.0);
     assert_eq!(
         (verdict, &rows[..5], &rows[5..]),
@@ -339,7 +339,7 @@ fn without_kvm_its_claims_are_not_testable_and_the_others_count() {
         overheads(&case, &plan, KvmClass::EmulatesKernels, 5.0).0,
         Not
     );
-    let plan = case.plan_here(&host(KvmClass::Hardware), false);
+    let plan = case.plan_here(KvmClass::Hardware, false);
     assert_eq!(
         overheads(&case, &plan, KvmClass::Hardware, 20.0),
         (Holds, vec![Holds; 10])
@@ -349,7 +349,7 @@ fn without_kvm_its_claims_are_not_testable_and_the_others_count() {
 #[test]
 fn system_calls_are_held_against_what_was_reached() {
     let case = find("guest-syscalls").unwrap();
-    let plan = case.plan_here(&host(KvmClass::Hardware), false);
+    let plan = case.plan_here(KvmClass::Hardware, false);
     // 100 ns natively: everything within bounds; then getpid alone above them.
     assert_eq!(overheads(&case, &plan, KvmClass::Hardware, 1.5).0, Holds);
     let (verdict, rows) = overheads(&case, &plan, KvmClass::Hardware, 3.0);
@@ -359,7 +359,7 @@ fn system_calls_are_held_against_what_was_reached() {
 /// A recording of `virtfs-or-nfs`: what each way costs over the first at every metric, and what becomes of properties.
 fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> VerdictAndRows {
     let case = find("virtfs-or-nfs").unwrap();
-    let plan = case.plan_here(&host(KvmClass::Absent), false);
+    let plan = case.plan_here(KvmClass::Absent, false);
     let metrics = || {
         Metric::ALL
             .iter()
@@ -415,7 +415,7 @@ fn ways_to_share_are_held_against_the_first_and_against_what_they_keep() {
 /// A recording of `guest-antipatterns` in which each antipattern costs so many times its fix, and has so many exits more.
 fn antipatterns(class: KvmClass, times: u64, spared: f64) -> Vec<ClaimVerdict> {
     let case = find("guest-antipatterns").unwrap();
-    let plan = case.plan_here(&host(class), false);
+    let plan = case.plan_here(class, false);
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         let measure = Measure {

@@ -11,7 +11,7 @@ use vmtax_recording::Recording;
 use vmtax_report::{Report, exec, layers, overhead, shares};
 use vmtax_rules::Evidence;
 use vmtax_studies::{CompareOptions, ExecOptions, LayersOptions, OverheadOptions, ProfileOptions};
-use vmtax_studies::{ExitsOptions, ScaleOptions, ShareOptions, StudyOptions};
+use vmtax_studies::{ExitsOptions, LazyHost, ScaleOptions, ShareOptions, StudyOptions};
 
 /// A guest of which every option is set; its arguments begin with hyphens and have blanks.
 fn guest() -> Guest {
@@ -87,7 +87,7 @@ fn plan_of<O: StudyOptions + Args>(words: &[String]) -> Plan {
         .unwrap_or_else(|error| panic!("{words:?}: {error}"));
     let options = O::from_arg_matches(&matches).unwrap();
     let plan = options
-        .plan(&host())
+        .plan(&LazyHost::new(host))
         .unwrap_or_else(|error| panic!("{words:?}: {error}"));
     Plan::clone(&plan)
 }

@@ -22,7 +22,7 @@ use vmtax_report::check as files;
 use vmtax_runner::Ended;
 use vmtax_studies::reproduce::{Asked, PublishedResult, ReproduceOptions, all};
 use vmtax_studies::{
-    Answer, CompareOptions, Compared, ExecOptions, OptionsError, StudyError, StudyOptions,
+    Answer, CompareOptions, Compared, ExecOptions, LazyHost, OptionsError, StudyError, StudyOptions,
     TuneOptions, analyze, check, compare_recordings, diagnosed, forecast, profiles_of_guests,
 };
 use vmtax_vm::{Streams, root_mounts};
@@ -36,8 +36,12 @@ fn show_plan(plan: &Plan) -> Result<ExitCode, Fault> {
 
 /// Carries out the plan that the options mean, and shows what was found.
 pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
-    let host = host::facts(None);
-    let (plan, record) = (args.options.plan(&host)?, &args.record);
+    let record = &args.record;
+    if !record.dry_run {
+        check_folder(record)?;
+    }
+    let host = LazyHost::new(|| host::facts(None));
+    let plan = args.options.plan(&host)?;
     if record.dry_run {
         return show_plan(&plan);
     }
@@ -51,7 +55,8 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
         true => profiles_of_guests(&plan),
         false => Vec::new(),
     };
-    let runs = plan.trials() + profiles.len() as u64;
+    let warmup = plan.command().map_or(0, |command| command.warmup);
+    let runs = (plan.trials() + profiles.len() as u64) * (1 + u64::from(warmup));
     let terminal = args.options.has_terminal();
     let streams = plan
         .command()
@@ -74,7 +79,6 @@ fn carry_out(
     args: &RecordArgs,
     streams: Option<&Streams>,
 ) -> Result<(ExitCode, PathBuf), Fault> {
-    check_folder(args)?;
     let display = match streams {
         Some(_) => Display::beside_output(args.verbosity()),
         // How many rounds a tuning takes only its measurements tell.

@@ -516,3 +516,24 @@ fn a_command_is_looked_at_in_one_more_run() {
         "{profiles:?}"
     );
 }
+
+#[test]
+fn warm_up_runs_come_first_and_are_not_measured() {
+    let place = Place::new();
+    let (machines, log) = (native_and_guest(), "echo run; echo run >> log; wc -l < log");
+    let start = place
+        .vmtax(&format!("exec --rounds 1 {machines} --warmup 2 --dir"))
+        .arg(place.runs())
+        .words("--setup")
+        .arg("echo set up >&2")
+        .words("--prepare")
+        .arg("echo prepared >&2");
+    let outcome = start.words("--shell").arg(log).succeeds();
+    // On each of two machines three runs, the measured one last, and what is said before them.
+    let count = |text: &str, line: &str| text.lines().filter(|said| *said == line).count();
+    assert_eq!(count(&outcome.stdout, "run"), 6, "{outcome}");
+    assert_eq!(count(&outcome.stdout, "3"), 2, "{outcome}");
+    assert_eq!(count(&outcome.stderr, "set up"), 2, "{outcome}");
+    assert_eq!(count(&outcome.stderr, "prepared"), 6, "{outcome}");
+    assert_eq!(place.trials(), 2);
+}

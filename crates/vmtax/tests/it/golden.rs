@@ -6,6 +6,7 @@ mod snapshot;
 use crate::common::{Place, Running, copy, release};
 use crate::language::help_pages;
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +83,10 @@ fn errors(name: &str, place: &Place) {
     for lines in lines.chunks(4) {
         let running: Vec<_> = lines
             .iter()
-            .map(|line| place.vmtax(line).env("COLUMNS", "100").start(60))
+            .map(|line| {
+                let start = place.vmtax(line).env("COLUMNS", "100");
+                start.env("PATH", path_with_asked_qemu(place)).start(60)
+            })
             .collect();
         for (line, outcome) in lines.iter().zip(running.into_iter().map(Running::outcome)) {
             let status = outcome.status.unwrap();
@@ -97,12 +101,44 @@ fn errors(name: &str, place: &Place) {
     snapshot::compare(&directory("errors"), &[(name.to_owned(), page)].into());
 }
 
+/// A PATH in which the first QEMU is one that notes that it was asked, if the place has it: [`note_asked_qemu`].
+fn path_with_asked_qemu(place: &Place) -> String {
+    let path = env::var("PATH").unwrap();
+    format!("{}:{path}", place.path("asked-qemu").display())
+}
+
+fn note_asked_qemu(place: &Place) {
+    let asked = place.path("asked");
+    let body = format!("echo x >> {}", asked.display());
+    place.script("asked-qemu/qemu-system-x86_64", &body);
+    // What follows would pass, too, if no QEMU was ever asked.
+    let doctor = place.vmtax("doctor");
+    doctor.env("PATH", path_with_asked_qemu(place)).succeeds();
+    assert!(asked.exists(), "doctor asks each QEMU");
+    fs::remove_file(asked).unwrap();
+}
+
+/// Asking takes 0.3 s, and more on a loaded host; an error that the command line alone shows needs 10 ms.
+fn no_qemu_was_asked(place: &Place) {
+    assert!(
+        !place.path("asked").exists(),
+        "a QEMU was asked before the arguments were judged"
+    );
+}
+
 #[test]
 fn errors_of_command_lines() {
     let place = Place::new();
     place.put("file", "");
     place.put("junk/holiday.jpg", b"\xff\xd8");
+    note_asked_qemu(&place);
     errors("command-lines.txt", &place);
+    for words in ["diagnose", "tune --vm", "layers --vm", "exits --vm", "profile --vm", "top"] {
+        let words = format!("{words} no-such-vm");
+        let start = place.vmtax(&words).env("PATH", path_with_asked_qemu(&place));
+        start.fails(&["no-such-vm"]);
+    }
+    no_qemu_was_asked(&place);
 }
 
 #[test]

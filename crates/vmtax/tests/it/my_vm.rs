@@ -1,10 +1,11 @@
 //! VMs that others started: of libvirt, under Proxmox's socket place, by hand. They are listed, named, profiled, and as before
 //! afterwards.
 
-use crate::common::{Domain, Ends, Place, json, until, virsh};
+use crate::common::boot_guest::{BootGuest, reading};
+use crate::common::{Domain, Ends, Place, binary, json, until, virsh};
 use serde_json::Value;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use vmtax_vmm::{Monitor, Vm};
 
@@ -234,4 +235,39 @@ fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
         gone.contains("No such file") || gone.contains("refused"),
         "{gone}"
     );
+}
+
+#[test]
+fn the_first_answer_is_of_the_vms_then_of_a_guest() {
+    let place = Place::new();
+    let vm = BootGuest::start(&place, "first", "tcg", &reading([0, 0]), "", "");
+    // The list is real; a diagnosis takes seconds, a measurement a minute.
+    let body = format!(
+        "case $1 in vms) exec {} \"$@\" ;; diagnose) printf 'cause of %s\\n\\ndetails\\n' \"$2\" ;; *) echo \"$@\" ;; esac",
+        binary()
+    );
+    let program = place.script("stub", &body);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/first-answer");
+    let answer = place.program(script).arg(program).succeeds().stdout;
+    let list = answer.find("Running VMs").unwrap();
+    let cause = answer.find(&format!("cause of {}\n", vm.pid())).unwrap();
+    let overhead = answer.find("run --quick").unwrap();
+    assert!(list < cause && cause < overhead, "{answer}");
+    assert!(!answer.contains("details"), "{answer}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_ordinary_user_sees_the_vms_of_others_and_what_root_would_add() {
+    let place = Place::new();
+    let vm = BootGuest::start(&place, "others", "tcg", &reading([0, 0]), "", "");
+    let list = place.vmtax_as_ordinary_user("vms").succeeds();
+    list.shows("others").shows("run vmtax as root");
+    // An answer in 5 s: less is observed.
+    let dry = format!("diagnose {} --dry-run", vm.pid());
+    place
+        .vmtax_as_ordinary_user(&dry)
+        .succeeds()
+        .shows("time-ms = 4000");
+    place.vmtax(&dry).succeeds().shows("time-ms = 10000");
 }

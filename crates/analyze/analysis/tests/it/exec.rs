@@ -31,6 +31,7 @@ fn trial(machine: Machine, round: u32, seconds: [f64; 3], status: i32) -> TrialR
         left: 0,
         window_s: guest.then_some(seconds[0] + 0.01),
         busy_s: guest.then_some(seconds[1] + seconds[2] + 0.2),
+        waited_s: None,
         stolen_s: guest.then_some(0.0),
         printed: vec![],
     };
@@ -196,4 +197,49 @@ fn a_guest_without_accounts_has_no_breakdown_and_ends_are_told_apart() {
     );
     assert!(found.breakdowns.is_empty());
     assert_eq!((found.status(), found.differs()), (Some(137), true));
+}
+
+#[test]
+fn a_native_wait_for_a_cpu_is_a_part_of_its_own_and_no_more_than_the_time_off_the_cpu() {
+    let trials = |waited_s: [Option<f64>; 2]| -> Vec<TrialRecord> {
+        let native = |round: u32| {
+            let mut native = trial(Machine::NATIVE, round, [1.0, 0.6, 0.2], 0);
+            native.execution.as_mut().unwrap().waited_s = waited_s[round as usize];
+            [native, trial(Machine::TCG, round, [6.0, 2.0, 1.0], 0)]
+        };
+        (0..2).flat_map(native).collect()
+    };
+    let natively = |waited_s, part| {
+        let found = exec(&plan(2), &host(KvmClass::Absent), &trials(waited_s));
+        let row = found.breakdowns[0].rows.iter().find(|row| row.part == part);
+        row.unwrap().native_s
+    };
+    let close = |found: Option<f64>, expected: f64| {
+        assert!((found.unwrap() - expected).abs() < 1e-9, "{found:?}");
+    };
+    // Of 0.2 s off the CPU; two threads may wait at once.
+    let waited = [Some(0.1), Some(0.7)];
+    close(natively(waited, Part::Steal), 0.15);
+    close(natively(waited, Part::Waiting), 0.05);
+    // Older recordings do not have it.
+    assert_eq!(natively([Some(0.1), None], Part::Steal), None);
+    close(natively([None, None], Part::Waiting), 0.2);
+}
+
+#[test]
+fn a_run_that_is_far_from_the_others_is_an_outlier() {
+    let found = |walls: &[f64]| {
+        let trials: Vec<TrialRecord> = (0..)
+            .zip(walls)
+            .map(|(round, wall)| trial(Machine::NATIVE, round, [*wall, 0.1, 0.1], 0))
+            .collect();
+        let found = exec(&plan(walls.len() as u32), &host(KvmClass::Absent), &trials);
+        let rounds = found.outliers.iter().map(|run| (run.round, run.median_s));
+        rounds.collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[9.0, 1.0, 1.01, 0.99, 1.0, 1.02]), [(0, 1.005)]);
+    // As far as usual; near, however steady the others are; too few to tell.
+    assert_eq!(found(&[1.0, 1.3, 0.8, 1.1, 1.9, 0.7]), []);
+    assert_eq!(found(&[1.0, 1.0, 1.0, 1.0, 1.04]), []);
+    assert_eq!(found(&[1.0, 1.0, 1.0, 9.0]), []);
 }

@@ -24,6 +24,9 @@ pub struct CommandSpec {
     /// Shell command that runs after each measured run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleanup: Option<String>,
+    /// Runs that are not measured, before each measured run.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warmup: u32,
     /// Folders of the host in which what is written stays: guests share them read-write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathBuf>,
@@ -50,6 +53,14 @@ pub struct CommandSpec {
     pub metrics: Vec<MetricPattern>,
 }
 
+/// Warm-up runs before a measured run, at most.
+const MAX_WARMUP: u32 = 1000;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl CommandSpec {
     /// A command without further settings.
     pub fn new(argv: Vec<String>, directory: PathBuf) -> CommandSpec {
@@ -65,18 +76,6 @@ impl CommandSpec {
         ["sh", "-c", line].map(str::to_owned).to_vec()
     }
 
-    /// Shell commands that run before it, each with its option's name.
-    pub fn before(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        [("setup", &self.setup), ("prepare", &self.prepare)]
-            .into_iter()
-            .filter_map(|(n, line)| Some((n, line.as_deref()?)))
-    }
-
-    /// The shell command that runs after it, with its option's name.
-    pub fn after(&self) -> Option<(&'static str, &str)> {
-        Some(("cleanup", self.cleanup.as_deref()?))
-    }
-
     /// Checks that the command can run, whatever the plan around it.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let refused = |what: &str| Err(PlanError::Invalid(format!("command: {what}")));
@@ -89,8 +88,8 @@ impl CommandSpec {
         if self.argv.iter().any(|word| word.contains('\0')) {
             return refused("an argument contains a NUL byte: remove it");
         }
-        let mut lines = self.before().chain(self.after());
-        if lines.any(|(_, line)| line.contains('\0')) {
+        let lines = [&self.setup, &self.prepare, &self.cleanup];
+        if lines.into_iter().flatten().any(|line| line.contains('\0')) {
             return refused("setup, prepare or cleanup contains a NUL byte: remove it");
         }
         if !self.directory.is_absolute() {
@@ -107,6 +106,7 @@ impl CommandSpec {
         if let Some(mib) = self.scratch_mib {
             range("command: scratch-mib", mib, 64, 16 * 1024 * 1024)?;
         }
+        range("command: warmup", self.warmup, 0, MAX_WARMUP)?;
         if self.layers && self.scratch_mib.is_none() {
             return refused(
                 "layers traces requests to the guest's scratch disk, and there is none: add scratch-mib",
@@ -226,6 +226,9 @@ pub struct Execution {
     /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_s: Option<f64>,
+    /// Seconds that the command's threads were runnable without a CPU, natively, as far as they were seen; in a guest `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_s: Option<f64>,
     /// Seconds that the guest knows were taken from its CPUs; 0 under a hypervisor that does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen_s: Option<f64>,

@@ -3,12 +3,14 @@
 
 mod pump;
 mod root;
+mod run_queue;
 mod start;
 
 use crate::trial::GuestTracer;
 use crate::{AgentError, Failure, kernel, reply_or_broken, send, send_frame, ship};
 use procfs::process::{self, Process};
 use pump::{End, Pump};
+use run_queue::RunQueueWaits;
 pub(crate) use root::{ROOT, prepare};
 use rustix::fd::BorrowedFd;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
@@ -73,13 +75,19 @@ fn execute(
     if launch.stays {
         pump.pipe_timeout = PIPE_TIMEOUT;
     }
+    // In a guest the vCPUs wait, for which the host has the figures.
+    pump.run_queue_waits = (!guest && !launch.stays).then(RunQueueWaits::new);
     let ended = pump.until_end();
     let (wall, after) = (began.elapsed(), Counters::now(guest));
     let switched_off = trace.as_ref().map_or(Ok(()), GuestTracer::off);
     pump.send_reply(&Reply::Ended)?;
     let left = if launch.stays { 0 } else { kill_all_but(&stay) };
     let rest = pump.drain();
-    let End { status, usage } = ended?;
+    let End {
+        status,
+        usage,
+        waited_s,
+    } = ended?;
     rest?;
     let timed_out = pump.timed_out;
     // From here on the channel waits for the controller again.
@@ -102,7 +110,10 @@ fn execute(
         })?;
     }
     Ok(Reply::Ran {
-        execution: counted.execution(status, left),
+        execution: Execution {
+            waited_s,
+            ..counted.execution(status, left)
+        },
         result: Box::new(result),
         observed: trace.map(|trace| trace.observed),
     })

@@ -1,6 +1,7 @@
 //! The streams of a command that runs, and its end: all that it prints goes to the controller as it comes, what is typed
 //! comes from there, and nothing is kept but what is on its way.
 
+use super::run_queue::RunQueueWaits;
 use super::start::{Started, resize};
 use crate::AgentError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,6 +22,8 @@ const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct End {
     pub status: i32,
     pub usage: libc::rusage,
+    /// Seconds that its threads were runnable without a CPU; `None` where that was not asked for.
+    pub waited_s: Option<f64>,
 }
 
 /// A command that runs, between its pipes and the channel.
@@ -45,6 +48,8 @@ pub(super) struct Pump<'a> {
     pub timed_out: bool,
     /// Time for which other processes may hold the pipes of a command that ended open without output.
     pub pipe_timeout: Duration,
+    /// Run-queue waits of the command, where they are asked for.
+    pub run_queue_waits: Option<RunQueueWaits>,
     buffer: Vec<u8>,
 }
 
@@ -95,6 +100,7 @@ impl<'a> Pump<'a> {
             deadline,
             timed_out: false,
             pipe_timeout: PIPE_TIMEOUT,
+            run_queue_waits: None,
             buffer: vec![0; STREAM_PIECE],
         })
     }
@@ -103,7 +109,9 @@ impl<'a> Pump<'a> {
     pub fn until_end(&mut self) -> Result<End, AgentError> {
         loop {
             if self.poll_once(true)? {
-                let end = wait_for(self.pid);
+                let waits = self.run_queue_waits.take();
+                let waited_s = waits.map(|waits| waits.at_end(self.pid));
+                let end = wait_for(self.pid).map(|end| End { waited_s, ..end });
                 // From now on the number may be another's: no signal goes there.
                 self.pid = 0;
                 return end.map_err(|e| AgentError::system("waiting for the command", e));
@@ -132,6 +140,9 @@ impl<'a> Pump<'a> {
         {
             self.asked = true;
             self.outgoing = encode(&Reply::Input)?;
+        }
+        if let Some(waits) = &mut self.run_queue_waits {
+            waits.read_when_due(self.pid);
         }
         let idle = self.outgoing.is_empty();
         let ready = self.poll(until_end, idle)?;
@@ -190,7 +201,9 @@ impl<'a> Pump<'a> {
     /// `None` while output waits for the controller.
     fn poll_timeout(&self, until_end: bool) -> Option<Timespec> {
         let left = if until_end {
-            self.deadline.saturating_duration_since(Instant::now())
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let waits = self.run_queue_waits.as_ref();
+            waits.map_or(left, |waits| left.min(waits.time_left()))
         } else {
             self.pipe_timeout
         };
@@ -321,5 +334,9 @@ fn wait_for(pid: i32) -> io::Result<End> {
     } else {
         libc::WEXITSTATUS(status)
     };
-    Ok(End { status, usage })
+    Ok(End {
+        status,
+        usage,
+        waited_s: None,
+    })
 }

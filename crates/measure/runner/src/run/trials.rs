@@ -262,10 +262,7 @@ impl Run<'_> {
         run: CommandRun<'_>,
         what: &Observation<'_>,
     ) -> TrialOutcome {
-        let prepared = run
-            .command
-            .before()
-            .try_for_each(|(option, line)| machine.shell(option, line, run));
+        let prepared = prepare(machine, run);
         let started = prepared.and_then(|()| Observers::start(machine, what, &self.store()));
         let mut observers = match started {
             Ok(observers) => observers,
@@ -295,8 +292,10 @@ impl Run<'_> {
         let result =
             ran.and_then(|(result, observed)| observers.stop(machine, observed).map(|()| result));
         // A machine that ended needs no cleanup.
-        let mut after = run.command.after().into_iter().filter(|_| is_alive);
-        let cleaned = after.try_for_each(|(option, line)| machine.shell(option, line, run));
+        let cleaned = match is_alive {
+            true => shell(machine, "cleanup", run.command.cleanup.as_deref(), run),
+            false => Ok(()),
+        };
         TrialOutcome {
             result: result.and_then(|result| cleaned.map(|()| result)),
             execution,
@@ -415,6 +414,32 @@ impl Run<'_> {
     fn excludes_failures(&self) -> bool {
         self.ends_at_failure() && !matches!(self.plan.study, Study::Exec(_))
     }
+}
+
+/// Runs one of the command's shell lines, by the name of its option, if it is given.
+fn shell(
+    machine: &mut dyn RunningMachine,
+    option: &str,
+    line: Option<&str>,
+    run: CommandRun<'_>,
+) -> Result<(), MachineError> {
+    line.map_or(Ok(()), |line| machine.shell(option, line, run))
+}
+
+/// Sets the command up and warms it up, by runs that count for nothing, then prepares the measured run.
+fn prepare(machine: &mut dyn RunningMachine, run: CommandRun<'_>) -> Result<(), MachineError> {
+    let command = run.command;
+    let (prepare, cleanup) = (command.prepare.as_deref(), command.cleanup.as_deref());
+    shell(machine, "setup", command.setup.as_deref(), run)?;
+    for _ in 0..command.warmup {
+        shell(machine, "prepare", prepare, run)?;
+        // The measured run will say so itself if the command fails.
+        if let Ran::Stopped = machine.exec(run, Probes::None, &mut no_files)? {
+            return Err(MachineError::Interrupted);
+        }
+        shell(machine, "cleanup", cleanup, run)?;
+    }
+    shell(machine, "prepare", prepare, run)
 }
 
 /// The probes that the agent traces. Those inside a guest its own observer starts.

@@ -37,6 +37,14 @@ pub struct PatternError {
     pub why: String,
 }
 
+/// Checks that patterns of metrics are regular expressions, before anything is run.
+///
+/// # Errors
+/// [`PatternError`] for the first invalid one.
+pub fn check_patterns(all: &[MetricPattern]) -> Result<(), PatternError> {
+    Patterns::new(all).map(|_| ())
+}
+
 /// Compiled patterns of metrics.
 #[derive(Debug, Default)]
 pub struct Patterns(Vec<(MetricPattern, Regex)>);

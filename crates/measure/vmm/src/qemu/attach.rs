@@ -50,15 +50,21 @@ pub(crate) fn binary_file(pid: i32) -> Option<PathBuf> {
 /// Returns true if a process runs QEMU with a guest. Not its tools (`qemu-nbd`), not libvirt's daemon (`virtqemud`), not `sudo`
 /// or `timeout`, which have the command line of the QEMU that they start, not a QEMU that prints what it has.
 pub(crate) fn runs_qemu(pid: i32) -> bool {
+    is_qemu(binary(pid).as_deref(), &Arguments::of(pid))
+}
+
+/// [`runs_qemu`], by the program, which the kernel shows to its user and root alone, and the command line.
+fn is_qemu(program: Option<&Path>, arguments: &Arguments) -> bool {
     let is_named = |path: &Path| {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         name.starts_with(b"qemu-system-") || name.starts_with(b"qemu-kvm")
     };
-    let arguments = Arguments::of(pid);
     if arguments.ask_for_help() {
         return false;
     }
-    if binary(pid).as_deref().is_some_and(is_named) {
+    // Of another user's process the name that it was started by counts, as in ps(1).
+    let called = arguments.all().next().map(Path::new);
+    if program.or(called).is_some_and(is_named) {
         return true;
     }
     let mut started = arguments.all().skip(1).map(Path::new);
@@ -240,6 +246,31 @@ mod tests {
         assert_eq!(binary(own).unwrap(), std::env::current_exe().unwrap());
         assert_eq!(binary_file(own), Some(format!("/proc/{own}/exe").into()));
         assert!(!runs_qemu(own));
+    }
+
+    #[test]
+    fn another_users_qemu_is_known_by_its_command_line() {
+        let is_qemu = |program: Option<&str>, line: &str| {
+            is_qemu(program.map(Path::new), &Arguments::from_line(line))
+        };
+        let lines = [
+            "qemu-system-x86_64 -m 64 -hda disk.img",
+            "/usr/bin/qemu-kvm -m 64",
+            "/usr/libexec/qemu -machine q35 -smp 2",
+        ];
+        for line in lines {
+            assert!(is_qemu(None, line), "{line}");
+        }
+        for line in [
+            "sudo qemu-system-x86_64 -M q35 -smp 2",
+            "qemu-system-x86_64 --version",
+            "qemu-nbd disk.img",
+            "",
+        ] {
+            assert!(!is_qemu(None, line), "{line}");
+        }
+        // A process that may be seen cannot call itself otherwise.
+        assert!(!is_qemu(Some("/bin/sleep"), "qemu-system-x86_64 -m 64"));
     }
 
     fn manager_of(line: &str, pod: bool) -> Option<(Manager, String)> {

@@ -11,8 +11,8 @@ use crate::{ReportError, json as document};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmtax_findings::{
-    Advice, Breakdown, CommandLayers, Comparison, ExecFindings, MachineColumn, Part, PartRow,
-    Statuses, Verdict,
+    Advice, Breakdown, CommandLayers, Comparison, ExecFindings, MachineColumn, OutlierRun, Part,
+    PartRow, Statuses, Verdict,
 };
 use vmtax_model::{Accelerator, Machine, Metric, Plan, Probes, Unit, Warning, shell_line};
 use vmtax_recording::Recording;
@@ -310,9 +310,26 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
     } else if findings.status().is_some_and(|status| status != 0) {
         all.push("the command failed: these are the figures of a failing command.".to_owned());
     }
+    all.extend(outliers(&findings.outliers));
     all.extend(findings.notes.iter().cloned());
     all.extend(view::warnings(recording, &findings.overheads.warnings));
     all
+}
+
+/// Returns a sentence that names the rounds that are far from the others.
+fn outliers(runs: &[OutlierRun]) -> Option<String> {
+    let seconds = |seconds: f64| value(Unit::Seconds, seconds);
+    let one = |run: &OutlierRun| {
+        let (round, machine) = (run.round + 1, run.machine);
+        let (wall, median) = (seconds(run.wall_s), seconds(run.median_s));
+        format!("round {round} on {machine} ({wall}; median {median})")
+    };
+    let named = runs.iter().map(one).joined(", ");
+    let remedy = match runs.iter().any(|run| run.round == 0) {
+        true => "The first round is slow while caches are cold: `--warmup 1` runs the command once before each measured run.",
+        false => "Repeat on a quieter host.",
+    };
+    (!runs.is_empty()).then(|| format!("outliers of wall time: {named}. {remedy}"))
 }
 
 /// Returns the meaning of the parts, and why they are not the metrics of the same name.
@@ -330,7 +347,8 @@ fn legend(machine: Machine) -> String {
     format!(
         "Means, which add up. Without steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
          below are as the guest accounts them (medians), steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
-         for QEMU's threads or the file server (virtiofsd, NFS): they ran while the vCPU was blocked. Off CPU: natively, the time in which no thread of the command \
+         for QEMU's threads or the file server (virtiofsd, NFS): they ran while the vCPU was blocked. vCPU steal natively: threads of the command \
+         were runnable without a CPU, sampled every 20 ms, so that most of child processes that live shorter is missing. Off CPU: natively, the other time in which no thread of the command \
          was on a CPU; in a guest, the time in which no vCPU, QEMU or file-server thread ran: the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
          minus all parts, below 0 where CPU accounting of guest and host overlaps."
     )
@@ -421,8 +439,8 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{by_gain, largest};
-    use vmtax_findings::{Advice, Breakdown, Part, PartRow};
+    use super::{by_gain, largest, outliers};
+    use vmtax_findings::{Advice, Breakdown, OutlierRun, Part, PartRow};
     use vmtax_model::{Machine, Remedy};
 
     #[test]
@@ -462,6 +480,26 @@ mod tests {
             "",
             "no additional time"
         );
+    }
+
+    #[test]
+    fn outliers_are_named_with_their_round() {
+        let run = |machine, round, wall_s| OutlierRun {
+            machine,
+            round,
+            wall_s,
+            median_s: 0.2,
+        };
+        let said = |runs: &[OutlierRun]| outliers(runs).map(|line| line.replace('\u{a0}', " "));
+        assert_eq!(said(&[]), None);
+        let both = [run(Machine::NATIVE, 0, 2.0), run(Machine::KVM, 3, 1.5)];
+        let line = said(&both).unwrap();
+        assert!(
+            line.starts_with("outliers of wall time: round 1 on native (2.00 s; median 200 ms), round 4 on kvm (1.50"),
+            "{line}"
+        );
+        assert!(line.contains("--warmup 1"), "{line}");
+        assert!(!said(&both[1..]).unwrap().contains("--warmup"));
     }
 
     #[test]

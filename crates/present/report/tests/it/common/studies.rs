@@ -176,6 +176,7 @@ pub fn command(rounds: u32) -> (Recording, ExecFindings) {
                 left: 0,
                 window_s: guest.then_some(seconds[0] + 0.01),
                 busy_s: guest.then_some(seconds[1] + seconds[2] + 0.2),
+                waited_s: None,
                 stolen_s: guest.then_some(0.0),
                 printed: vec![rate],
             };
