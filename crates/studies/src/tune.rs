@@ -5,7 +5,8 @@ use crate::analysis::StudyError;
 use crate::diagnose;
 use crate::options::values::milliseconds;
 use crate::options::{
-    LazyHost, MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, plan_of_vm, with_help,
+    LazyHost, MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, plan_of_vm,
+    with_help,
 };
 use crate::reproduce::Evidence;
 use crate::tune_guest::{GuestTuneOptions, Measuring, untried};
@@ -14,8 +15,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_findings::{TuneFindings, VmDiagnosis};
 use vmtax_model::{
-    Candidate, ChangeCost, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
-    Study, TuneMetric, TuneRecord, TuneSpec, VmIdentity, VmStudy, files,
+    Candidate, ChangeCost, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study,
+    TuneMetric, TuneRecord, TuneSpec, VmIdentity, VmStudy, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;

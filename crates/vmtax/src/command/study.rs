@@ -22,8 +22,9 @@ use vmtax_report::check as files;
 use vmtax_runner::Ended;
 use vmtax_studies::reproduce::{Asked, PublishedResult, ReproduceOptions, all};
 use vmtax_studies::{
-    Answer, CompareOptions, Compared, ExecOptions, LazyHost, OptionsError, StudyError, StudyOptions,
-    TuneOptions, analyze, check, compare_recordings, diagnosed, forecast, profiles_of_guests,
+    Answer, CompareOptions, Compared, ExecOptions, LazyHost, OptionsError, StudyError,
+    StudyOptions, TuneOptions, analyze, check, compare_recordings, diagnosed, forecast,
+    profiles_of_guests,
 };
 use vmtax_vm::{Streams, root_mounts};
 use vmtax_workload::CheckedPlan;

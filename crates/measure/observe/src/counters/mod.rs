@@ -73,7 +73,6 @@ pub fn thread_times(pid: i32) -> Vec<ThreadTimes> {
             cpu_ns,
             wait_ns,
             turns,
-            throttled_ns: None,
         })
     };
     let mut all: Vec<ThreadTimes> = tasks(pid).filter_map(times).collect();
@@ -90,6 +89,7 @@ pub fn thread_counters(pid: i32, role: impl Fn(i32) -> Role) -> Vec<ThreadCounte
         cpu_ns: times.cpu_ns,
         wait_ns: times.wait_ns,
         turns: times.turns,
+        throttled_ns: None,
     };
     thread_times(pid).into_iter().map(counters).collect()
 }
