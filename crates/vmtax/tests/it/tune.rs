@@ -1,6 +1,6 @@
 //! `vmtax tune` of VMs that others started: the planted setting is found, removed, proven; and everything can be restored.
 
-use crate::common::boot_guest::{BootGuest, random_requests};
+use crate::common::boot_guest::{BootGuest, random_requests, unhurried_reads};
 use crate::common::{Busy, Place, Quota, Signal, Start, json, skipped, until};
 use serde_json::{Value, json as value};
 use std::fs;
@@ -21,7 +21,7 @@ fn set_limit(vm: &BootGuest, limit: u32) {
 
 /// A VM that reads at its limit.
 fn limited(place: &Place, name: &str) -> BootGuest {
-    let sector = random_requests(false, &[0x80], 8, 14);
+    let sector = unhurried_reads(&[0x80], 14);
     let vm = BootGuest::start(place, name, "tcg", &sector, ",throttling.iops-total=20", "");
     vm.ask("cont");
     until("it reads", || (vm.reads_done("disk0") > 20).then_some(()));

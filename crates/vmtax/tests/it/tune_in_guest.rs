@@ -17,7 +17,7 @@ const READ_CLOCK: &str = "\
     clock=/sys/devices/system/clocksource/clocksource0/current_clocksource\n\
     echo acpi_pm > $clock\n\
     while :; do $vmtax agent run syscalls only=clock_gettime_vdso time=5 >/dev/null; done &\n\
-    while sleep 0.2; do cat $clock; done\n";
+    while sleep 0.2; do read -r now < $clock; echo $now; done\n";
 /// Writes to the disk whose folder in sysfs is `$w`.
 const WRITE_DISK: &str = "\
     while :; do dd if=/dev/zero of=/dev/${w##*/} bs=4k count=100 oflag=direct 2>/dev/null; sleep 0.1; done &\n";
@@ -27,7 +27,7 @@ const FIND_DISKS: &str = "\
     echo 0 > $r/queue/read_ahead_kb\n";
 const READ_DISK: &str = "\
     while :; do dd if=/dev/${r##*/} of=/dev/null bs=4k count=50 2>/dev/null; echo 1 > /proc/sys/vm/drop_caches; done &\n\
-    while sleep 0.2; do echo $(cat $w/cache_type) $(cat $r/queue/read_ahead_kb); done\n";
+    while sleep 0.2; do read -r c < $w/cache_type; read -r k < $r/queue/read_ahead_kb; echo $c $k; done\n";
 /// Shell commands for the mounts of a guest that has the host's root and no init.
 const MOUNTS: &str = "\
     export PATH=/usr/bin:/bin:/usr/sbin:/sbin\n\
@@ -185,8 +185,9 @@ fn a_write_cache_is_changed_in_the_guest_of_a_libvirt_domain() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (image, init, said) = (path("through.raw"), path("init"), path("said"));
     fs::write(&image, vec![7; 48 << 20]).unwrap();
-    let load =
-        format!("w=/sys/block/vda\n{WRITE_DISK}while sleep 0.2; do cat $w/cache_type; done\n");
+    let load = format!(
+        "w=/sys/block/vda\n{WRITE_DISK}while sleep 0.2; do read -r c < $w/cache_type; echo $c; done\n"
+    );
     fs::write(&init, format!("#!/bin/sh\n{MOUNTS}{START_AGENT}{load}")).unwrap();
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).unwrap();
     let kernel_args = KvmGuest::kernel_args(vmtax_clock::host_mhz()).join(" ");
