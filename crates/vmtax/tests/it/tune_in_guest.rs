@@ -191,21 +191,26 @@ fn a_write_cache_is_changed_in_the_guest_of_a_libvirt_domain() {
     fs::write(&init, format!("#!/bin/sh\n{MOUNTS}{START_AGENT}{load}")).unwrap();
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).unwrap();
     let kernel_args = KvmGuest::kernel_args(vmtax_clock::host_mhz()).join(" ");
-    let (kernel, cpu) = (guest.kernel.display(), KvmGuest::CPU_MODEL);
+    let (kernel, cpu, firmware) = (
+        guest.kernel.display(),
+        KvmGuest::CPU_MODEL,
+        KvmGuest::FIRMWARE,
+    );
     // The host's root, which it cannot write to, is its own. Its QEMU is root's, as /dev/kvm may be.
     let domain = Domain::create(&place, |name| {
         format!(
             "<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><name>{name}</name>\
              <memory unit='MiB'>256</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type>\
              <kernel>{kernel}</kernel><cmdline>console=ttyS0 quiet root=root rootfstype=9p \
-             rootflags=trans=virtio,version=9p2000.L ro init={init} {kernel_args}</cmdline></os><features><acpi/></features>\
+             rootflags=trans=virtio,version=9p2000.L,cache=loose ro init={init} {kernel_args}</cmdline></os><features><acpi/></features>\
              <devices><filesystem type='mount' accessmode='passthrough'><source dir='/'/><target dir='root'/><readonly/>\
              </filesystem><disk type='file' device='disk'><driver name='qemu' type='raw' cache='writethrough'/>\
              <source file='{image}'/><target dev='vda' bus='virtio'/></disk>\
              <serial type='file'><source path='{said}'/></serial>\
              <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel></devices>\
              <seclabel type='static' model='dac' relabel='no'><label>0:0</label></seclabel>\
-             <qemu:commandline><qemu:arg value='-cpu'/><qemu:arg value='{cpu}'/></qemu:commandline></domain>"
+             <qemu:commandline><qemu:arg value='-cpu'/><qemu:arg value='{cpu}'/>\
+             <qemu:arg value='-bios'/><qemu:arg value='{firmware}'/></qemu:commandline></domain>"
         )
     });
     let Some(domain) = domain else { return };
