@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 thread_local! {
-    static FOLDER: TempDir = tempfile::tempdir().expect("a temporary folder");
+    static FOLDER: TempDir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
 }
 
 /// This thread's folder.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The micro-guest reads for milliseconds, and comes up in less.
 const QUICK: &str = "--machine micro-tcg --seed 3 --repeats 1";
-const READS: &str = "-- disk disk.count=60 disk.time=0";
+const READS: &str = "-- disk disk.count=40 disk.time=0";
 /// Of the bare host, in a second.
 pub const RUN: &str = "--machine native --rounds 6 cpu cpu.max-prime=2000 cpu.time=0.02";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -80,7 +80,7 @@ fn variants_that_differ_in_the_workload_take_turns_in_one_boot() {
         );
         let shown = compare(
             &place,
-            &format!("{words} -- disk disk.count=20 disk.time=0"),
+            &format!("{words} -- disk disk.count=12 disk.time=0"),
         )
         .start(200)
         .outcome()

@@ -1,6 +1,6 @@
 //! `vmtax diagnose` of VMs that others started: the planted cause comes first, and where none was planted the VM is healthy.
 
-use crate::common::boot_guest::{BootGuest, polling_firmware, random_requests, reading};
+use crate::common::boot_guest::{BootGuest, polling_firmware, reading, unhurried_reads};
 use crate::common::{Busy, Domain, Place, Quota, Signal, Start, json, send, skipped, until};
 use serde_json::Value;
 use std::fs;
@@ -361,7 +361,7 @@ fn requests_are_followed_and_what_was_set_is_removed_also_after_a_kill() {
         &place,
         "reads",
         "tcg",
-        &random_requests(false, &[0x80], 8, 14),
+        &unhurried_reads(&[0x80], 14),
         options,
         "",
     );

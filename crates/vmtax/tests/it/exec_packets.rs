@@ -12,7 +12,7 @@ use std::path::Path;
 use vmtax_model::testing::KvmGuest;
 
 /// Datagrams that the command sends, one after the other, and receives.
-const COUNT: u64 = 1000;
+const COUNT: u64 = 400;
 
 /// A server on the host's loopback address that sends back each datagram; its port.
 fn echo() -> u16 {

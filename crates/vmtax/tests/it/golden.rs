@@ -3,7 +3,7 @@
 #[path = "../../../present/report/tests/it/snapshot.rs"]
 mod snapshot;
 
-use crate::common::{Place, Running, copy, release};
+use crate::common::{Place, Running, copy};
 use crate::language::help_pages;
 use std::collections::BTreeMap;
 use std::env;
@@ -32,12 +32,7 @@ fn reports_of_golden_recordings() {
             ("md", "--format md"),
             ("json", "--json"),
         ] {
-            let report = place
-                .program(release())
-                .words("report")
-                .words(words)
-                .arg(&name)
-                .succeeds();
+            let report = place.vmtax("report").words(words).arg(&name).succeeds();
             assert_eq!(report.stderr, "");
             let page = if format == "json" {
                 snapshot::rounded(&report.stdout)

@@ -28,7 +28,7 @@ impl<'a> Guest<'a> {
         fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
         File::open(&image).unwrap().sync_all().unwrap(); // its bytes have places on the device
         let drive = format!(
-            "if=none,id=read,format=raw,file={},cache=none,aio=native",
+            "if=none,id=read,format=raw,file={},cache=none,aio=native,throttling.iops-total=500",
             image.display()
         );
         let device = format!("virtio-blk-pci,drive=read,id=read0,serial={SERIAL}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use vmtax_model::testing::KvmGuest;
 
 /// Round trips of a trial.
-const COUNT: u64 = 1000;
+const COUNT: u64 = 300;
 const VHOST_USER: &str = "--device net --machine kvm --rounds 1 --set backend=vhost-user";
 
 #[test]

@@ -1,6 +1,7 @@
 //! One language: whatever people read (texts in the source, help, reports, docs) and comments use none of the words of
 //! `language/words.toml`, which has for each what to write instead.
 
+use crate::common::binary;
 use regex_lite::Regex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -181,11 +182,7 @@ fn subcommands(help: &str) -> Vec<String> {
 
 /// Each help page, by its command line.
 pub fn help_pages(command: &[String]) -> Vec<(String, String)> {
-    let help = output(
-        Command::new(env!("CARGO_BIN_EXE_vmtax"))
-            .args(command)
-            .arg("--help"),
-    );
+    let help = output(Command::new(binary()).args(command).arg("--help"));
     let mut pages = Vec::new();
     let has_commands = command.is_empty() || help.contains("\nCommands:\n");
     for name in subcommands(&help)
@@ -206,7 +203,7 @@ fn reports() -> Vec<(String, String)> {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
         for format in ["text", "html", "markdown"] {
-            let mut program = Command::new(env!("CARGO_BIN_EXE_vmtax"));
+            let mut program = Command::new(binary());
             program
                 .args(["report", "--format", format])
                 .arg(entry.path());
@@ -291,7 +288,7 @@ fn docs_name_each_key_of_the_json_report() {
     let docs = fs::read_to_string(root().join("docs/json.md")).unwrap();
     let golden = root().join("crates/base/recording/tests/golden/schema-1");
     let report = output(
-        Command::new(env!("CARGO_BIN_EXE_vmtax"))
+        Command::new(binary())
             .args(["report", "--json"])
             .arg(golden),
     );

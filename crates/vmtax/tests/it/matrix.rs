@@ -3,7 +3,7 @@
 //! skipped. Linux 6.1 and QEMU 7.2, Debian 12's own, are the versions of all other tests there. `make matrix` runs
 //! every QEMU with every kernel.
 
-use crate::common::boot_guest::{BootGuest, random_requests};
+use crate::common::boot_guest::{BootGuest, unhurried_reads};
 use crate::common::{
     Outcome, Place, files_below, json, kernel, not_joined, number, passes, skipped, trials, until,
 };
@@ -343,7 +343,7 @@ fn of_a_running_vm(qemu: &str) {
     );
     let program = doctor["qemu"][0]["path"].as_str().unwrap();
     let (sector, more) = (
-        random_requests(false, &[0x80], 8, 14),
+        unhurried_reads(&[0x80], 14),
         "-device virtio-scsi-pci,id=scsi -device virtio-balloon",
     );
     let mut vm = BootGuest::start_by(&place, program, "runs", "tcg", &sector, "", more);

@@ -1,7 +1,7 @@
 //! The ground truth: a known delay, planted in one layer of a real guest's way to its disk, is found there and nowhere
 //! else.
 
-use crate::common::{DELAY_MS, LIMIT_MS, Place, json, planting_qemu, release, shared_recording};
+use crate::common::{DELAY_MS, LIMIT_MS, Place, binary, json, planting_qemu, shared_recording};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ const PLANTS: [(&str, &str); 10] = [
 /// requests as a plant, has a new one.
 fn measured() -> Value {
     let attempt = std::env::var("NEXTEST_ATTEMPT").unwrap_or_default();
-    let folder = shared_recording(&format!("planted{attempt}"), &release(), |folder| {
+    let folder = shared_recording(&format!("planted{attempt}"), binary(), |folder| {
         let place = Place::new();
         let (qemu, _hog) = planting_qemu(&place);
         let mut plan = format!(
@@ -49,8 +49,7 @@ fn measured() -> Value {
         }
         let plan = place.put("plan.toml", plan);
         let run = place
-            .program(release())
-            .words("layers --json --dir")
+            .vmtax("layers --json --dir")
             .arg(place.runs())
             .arg(plan);
         fs::write(

@@ -57,8 +57,10 @@ fn has_no_more_than(process: &Process, capabilities: u64, what: &str) {
 #[ignore = "needs root"]
 fn a_guests_qemu_has_no_capabilities() {
     let place = Place::new();
-    let plan = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machine tcg --boot-timeout 150";
-    let mut run = place.run(plan).start(400).until_trials(1);
+    let plan =
+        "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --boot-timeout 150";
+    let run = place.run(plan).words(&fast_guest().1);
+    let mut run = run.start(400).until_trials(1);
     check(&mut run, 0, "no share");
     run.outcome().exits(130);
     let place = Place::new();

@@ -47,6 +47,17 @@ fn is_rare(set: &str) -> bool {
         .any(|way| set.contains(way))
 }
 
+/// Variants, names with settings.
+pub type Variants<'a> = Vec<(&'a str, &'a str)>;
+
+/// The variants by their [`fastest`] guest.
+pub fn by_guest<'a>(variants: &[(&'a str, &'a str)]) -> Vec<Variants<'a>> {
+    let (rare, usual): (Variants<'a>, Variants<'a>) =
+        variants.iter().partition(|(_, set)| is_rare(set));
+    let both = [rare, usual].into_iter();
+    both.filter(|of| !of.is_empty()).collect()
+}
+
 /// Runs the plan of these variants with these words, those for which it will do in the [`fast_guest`]. Gives the reports, with the
 /// names of their variants.
 fn run_each_fastest<'a>(
@@ -56,9 +67,6 @@ fn run_each_fastest<'a>(
     variants: &[(&'a str, &'a str)],
     workload: &str,
 ) -> Vec<(Vec<&'a str>, Value)> {
-    type Variants<'a> = Vec<(&'a str, &'a str)>;
-    let (rare, usual): (Variants<'a>, Variants<'a>) =
-        variants.iter().partition(|(_, set)| is_rare(set));
     let run = |variants: Variants<'a>| {
         let plan = place.put("plan.toml", plan(tree, &variants, workload));
         let words = format!("--json {words} {}", fastest(variants[0].1));
@@ -66,8 +74,7 @@ fn run_each_fastest<'a>(
         let names = variants.iter().map(|(name, _)| *name);
         (names.collect(), json(&outcome.exits(0).stdout))
     };
-    let variants = [rare, usual].into_iter();
-    variants.filter(|of| !of.is_empty()).map(run).collect()
+    by_guest(variants).into_iter().map(run).collect()
 }
 
 /// The only trial of a variant.

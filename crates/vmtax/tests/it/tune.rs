@@ -1,6 +1,6 @@
 //! `vmtax tune` of VMs that others started: the planted setting is found, removed, proven; and everything can be restored.
 
-use crate::common::boot_guest::{BootGuest, random_requests};
+use crate::common::boot_guest::{BootGuest, random_requests, unhurried_reads};
 use crate::common::{Busy, Place, Quota, Signal, Start, json, skipped, until};
 use serde_json::{Value, json as value};
 use std::fs;
@@ -21,7 +21,7 @@ fn set_limit(vm: &BootGuest, limit: u32) {
 
 /// A VM that reads at its limit.
 fn limited(place: &Place, name: &str) -> BootGuest {
-    let sector = random_requests(false, &[0x80], 8, 14);
+    let sector = unhurried_reads(&[0x80], 14);
     let vm = BootGuest::start(place, name, "tcg", &sector, ",throttling.iops-total=20", "");
     vm.ask("cont");
     until("it reads", || (vm.reads_done("disk0") > 20).then_some(()));
@@ -36,14 +36,12 @@ fn tune<'a>(place: &'a Place, pid: u32, options: &str) -> Start<'a> {
 /// The findings of a tuning, recorded in `out`, whose diagnosis proposes this rule's change; and the rule's row.
 fn proposed(place: &Place, pid: u32, options: &str, rule: &str) -> (Value, Value) {
     let words = format!("{options} --json --output out");
-    let found = json(
-        &tune(place, pid, &words)
-            .start(300)
-            .outcome()
-            .exits(0)
-            .stdout,
-    )["findings"]
-        .clone();
+    found(tune(place, pid, &words), rule)
+}
+
+/// The findings of this tuning, and the rule's row.
+fn found(tuning: Start<'_>, rule: &str) -> (Value, Value) {
+    let found = json(&tuning.start(300).outcome().exits(0).stdout)["findings"].clone();
     let row = found["candidates"]
         .as_array()
         .unwrap()
@@ -278,13 +276,17 @@ fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
         "vm-host-scheduler",
     );
     assert!(found["applied"] == false && device.has("bfq"), "{found:#}");
-    fs::remove_dir_all(place.path("out")).unwrap();
-    let (_, row) = proposed(
-        &place,
-        vm.pid(),
-        "--apply --allow live,host --slice 0.25",
-        "vm-host-scheduler",
-    );
+    // Its plan, applied: the VM is diagnosed once.
+    let plan = fs::read_to_string(place.path("out/plan.toml")).unwrap();
+    let plan = plan.replace("apply = false", "apply = true");
+    let apply = |plan: &str, out: &str| {
+        let start = place
+            .vmtax("run --json --output")
+            .arg(out)
+            .arg(place.put("plan.toml", plan));
+        start.env("XDG_RUNTIME_DIR", place.path(""))
+    };
+    let (_, row) = self::found(apply(&plan, "applied"), "vm-host-scheduler");
     assert_eq!(
         row["change"]["settings"][0]["setting"]["path"],
         device.scheduler_file(),
@@ -300,16 +302,12 @@ fn a_scheduler_of_the_hosts_disk_is_found_changed_and_restored() {
         "{row:#}"
     );
     place
-        .vmtax("undo out")
+        .vmtax("undo applied")
         .env("XDG_RUNTIME_DIR", place.path(""))
         .succeeds();
     assert!(device.has("bfq"));
-    let mut running = tune(
-        &place,
-        vm.pid(),
-        "--apply --allow live,host --slice 3 --output killed",
-    )
-    .start(300);
+    let plan = plan.replace("block-ms = 250", "block-ms = 3000");
+    let mut running = apply(&plan, "killed").start(300);
     running.until("the scheduler is another", |_| {
         device.has("none").then_some(())
     });

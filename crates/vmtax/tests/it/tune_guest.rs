@@ -68,7 +68,7 @@ fn starts(place: &Place, arguments: &[String]) {
 fn a_limit_is_found_and_removed_and_what_else_is_kept_is_faster() {
     let place = Place::new();
     fs::create_dir(place.path("runs")).unwrap();
-    let words = "tune --machine micro-tcg --from throttling.iops-total=400 --json --output out -- disk count=200 time=0";
+    let words = "tune --machine micro-tcg --from throttling.iops-total=400 --json --output out -- disk count=120 time=0";
     let outcome = place.vmtax(words).start(300).outcome().exits(0);
     let outcome = outcome
         .says(" changes against the baseline")

@@ -86,7 +86,7 @@ fn a_domains_twin_is_tuned_and_its_xml_changed() {
     let xml = domain(&image, " cache='writethrough'", "virtio")
         .replace("    </disk>\n", &format!("{limit}    </disk>\n"));
     let file = place.put("web01.xml", &xml);
-    let words = "--machine micro-tcg --dry-run -- disk count=100 time=0";
+    let words = "--machine micro-tcg --dry-run -- disk count=40 time=0";
     let mut plan = plan(
         &place
             .vmtax("tune --like")

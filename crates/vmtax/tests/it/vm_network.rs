@@ -262,7 +262,8 @@ fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Optio
     until("it sends", || {
         (rates(place, pid)["nics"][0]["tx_packets_per_s"].as_f64()? > 100.0).then_some(())
     });
-    let words = format!("layers --device net --vm {pid} --duration 3 --output out-{number} --json");
+    let words =
+        format!("layers --device net --vm {pid} --duration 1.5 --output out-{number} --json");
     let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
     let text = place
         .vmtax(&format!("report out-{number}"))

@@ -1,6 +1,6 @@
 //! Settings of VMs that others started: what was planted is found first, its remedy takes it away, and healthy VMs have no finding.
 
-use crate::common::boot_guest::{BootGuest, random_requests, reading};
+use crate::common::boot_guest::{BootGuest, random_requests, reading, unhurried_reads};
 use crate::common::{Domain, Ends, Place, json, skipped, until, virsh};
 use serde_json::{Value, json as value};
 use std::fs;
@@ -72,7 +72,7 @@ fn remedy(vm: &BootGuest, rates: &Value, key: &str) {
 #[test]
 fn a_forgotten_limit_of_a_disk_is_found_and_removed_live() {
     let place = Place::new();
-    let sector = random_requests(false, &DISKS[..1], 8, 14);
+    let sector = unhurried_reads(&DISKS[..1], 14);
     let vm = BootGuest::start(
         &place,
         "limited",
@@ -106,7 +106,7 @@ fn an_iotune_of_a_domain_is_found_and_removed_by_virsh() {
         .tempdir_in("/var/tmp")
         .unwrap();
     let disk = folder.path().join("disk.raw");
-    let mut image = random_requests(false, &DISKS[..1], 8, 14);
+    let mut image = unhurried_reads(&DISKS[..1], 14);
     image.resize(16 << 20, 7);
     fs::write(&disk, image).unwrap();
     Command::new("chmod")
@@ -176,7 +176,7 @@ fn a_forgotten_throttle_group_is_found_and_removed_live() {
         &place,
         "grouped",
         "tcg",
-        &random_requests(false, &DISKS[1..], 8, 13),
+        &unhurried_reads(&DISKS[1..], 13),
         "",
         &more,
     );

@@ -226,7 +226,10 @@ fn many_requests_and_other_queues() {
     }
     // More than the rings' indices of 16 bits can distinguish.
     const { assert!(layout::MAX_COUNT > 1 << 16) };
-    let mut guest = Guest::start(accelerators()[0], &disk_arguments(drive, ""));
+    // A thread of its own polls, where the main loop would be woken for each.
+    let mut arguments = vec!["-object".to_owned(), "iothread,id=io0".to_owned()];
+    arguments.extend(disk_arguments(drive, ",iothread=io0"));
+    let mut guest = Guest::start(accelerators()[0], &arguments);
     carry_out(&mut guest, reads(layout::MAX_COUNT, Completion::Polled));
 }
 

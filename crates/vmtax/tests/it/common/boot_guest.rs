@@ -14,6 +14,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LOADED: u16 = 0x7c00;
 const PACKET: usize = 0x80;
 const COUNTS: usize = 0x90;
+/// Where the timer's handler lies, and whether it has halted the CPU.
+const HANDLER: usize = 0xa0;
+const HALTED: usize = 0x98;
+/// Periods of a guest that does not hurry, in ticks of the PC's timer, of which 1193 take 1 ms.
+const POLLING: u16 = 1193;
+const RESTING: u16 = 4 * 1193;
 
 /// A boot sector that reads 4 KiB from the first disk and from the second by the firmware, so often; then it halts.
 pub fn reading(reads: [u16; 2]) -> Vec<u8> {
@@ -46,13 +52,49 @@ pub fn reading(reads: [u16; 2]) -> Vec<u8> {
     sector
 }
 
-/// A boot sector that for ever asks each of these disks in turn for so many sectors, at random places below `2^bits` sectors.
+/// A boot sector that for ever asks each of these disks in turn for so many sectors, at random places below `2^bits` sectors. Its CPU
+/// never rests: the firmware polls.
 pub fn random_requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32) -> Vec<u8> {
+    requests(is_write, disks, sectors, bits, &[])
+}
+
+/// A boot sector that reads 4 KiB as [`random_requests`] does, but whose CPU is halted for most of the time that it would poll.
+pub fn unhurried_reads(disks: &[u8], bits: u32) -> Vec<u8> {
+    let address = |offset: usize| (LOADED + offset as u16).to_le_bytes();
+    let (handler, halted) = (address(HANDLER), address(HALTED));
+    let interrupt_after = |ticks: u16| {
+        let [low, high] = ticks.to_le_bytes();
+        [0xb0, low, 0xe6, 0x40, 0xb0, high, 0xe6, 0x40] // mov al, …; out 0x40, al, twice
+    };
+    let mut begin = vec![0xc7, 0x06, 0x20, 0x00, handler[0], handler[1]]; // mov word [4 * 8], handler
+    begin.extend([0xc7, 0x06, 0x22, 0x00, 0x00, 0x00]); // mov word [4 * 8 + 2], 0
+    begin.extend([0xb0, 0x30, 0xe6, 0x43]); // mov al, 0x30; out 0x43, al: one interrupt after a count
+    begin.extend(interrupt_after(POLLING));
+    let mut sector = requests(false, disks, 8, bits, &begin);
+    // The timer interrupts the polling; the CPU is halted until it does so again.
+    let mut code = vec![0x50, 0xb0, 0x20, 0xe6, 0x20]; // push ax; mov al, 0x20; out 0x20, al: end of interrupt
+    code.extend([0x2e, 0x80, 0x36, halted[0], halted[1], 1]); // xor byte cs:[halted], 1
+    code.extend([0x74, 20]); // jz behind the first iret: it was halted
+    code.extend(interrupt_after(RESTING));
+    code.extend([0xfb, 0xf4]); // sti; hlt
+    code.extend([0x2e, 0x80, 0x3e, halted[0], halted[1], 0]); // cmp byte cs:[halted], 0
+    code.extend([0x75, (-10_i8) as u8]); // jne to sti
+    code.extend([0x58, 0xcf]); // pop ax; iret
+    code.extend(interrupt_after(POLLING));
+    code.extend([0x58, 0xcf]); // pop ax; iret
+    sector[HANDLER..HANDLER + code.len()].copy_from_slice(&code);
+    sector
+}
+
+/// As [`random_requests`], after what is done at the `begin`.
+fn requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32, begin: &[u8]) -> Vec<u8> {
     const SEED: usize = COUNTS;
     let address_of = |offset: usize| (LOADED + offset as u16).to_le_bytes();
     let (packet, lba, seed) = (address_of(PACKET), address_of(PACKET + 8), address_of(SEED));
     let mask = ((1_u32 << bits) - 1) & !7;
-    let mut code = vec![0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, 0xfb]; // segments 0, a stack, sti
+    let mut code = vec![0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, 0xbc, 0x00, 0x7c]; // segments 0, a stack
+    code.extend(begin);
+    code.push(0xfb); // sti
     let begin = code.len();
     code.extend([0x66, 0xa1, seed[0], seed[1]]); // mov eax, [seed]
     code.extend([0x66, 0x69, 0xc0]); // imul eax, eax, …

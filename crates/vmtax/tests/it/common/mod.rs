@@ -30,19 +30,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// After the program ended, in whatever way, nothing of it may be there any longer than this.
 const AFTERMATH: Duration = Duration::from_secs(15);
 
-/// The program under test.
+/// The program under test: the one that is shipped, where `VMTAX_RELEASE` names it. That is also every guest's `/init`.
 pub fn binary() -> &'static str {
-    env!("CARGO_BIN_EXE_vmtax")
-}
-
-/// The program that is shipped, where `VMTAX_RELEASE` names it; else [`program`].
-pub fn release() -> String {
-    std::env::var("VMTAX_RELEASE").unwrap_or_else(|_| binary().to_owned())
+    static BINARY: LazyLock<String> = LazyLock::new(|| {
+        let release = std::env::var("VMTAX_RELEASE");
+        release.unwrap_or_else(|_| env!("CARGO_BIN_EXE_vmtax").to_owned())
+    });
+    &BINARY
 }
 
 pub fn is_root() -> bool {
