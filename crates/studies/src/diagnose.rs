@@ -3,9 +3,11 @@
 use crate::analysis::StudyError;
 use crate::options::{OptionsError, StudyOptions, duration, plan_of_vm};
 use crate::reproduce::Evidence;
-use clap::Args;
+use clap::{Args, value_parser};
 use vmtax_findings::VmDiagnosis;
-use vmtax_model::{HostFacts, Missing, NotObserved, VmSamples, VmStudy, files};
+use vmtax_model::{
+    HostFacts, Missing, NotObserved, ObservedVm, Plan, Study, VmSamples, VmStudy, files,
+};
 use vmtax_profile::Recorded;
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -17,11 +19,13 @@ use vmtax_workload::CheckedPlan;
 all; what needs more privileges is skipped and listed. The first sentence names the largest cause of delay; \
 the exact fix follows, and whether it applies live or needs a restart.
 Changes nothing in the VM, except QEMU's latency histograms, which are set for 4 s and removed. A libvirt domain stays \
-tainted (custom-monitor, custom-ga-command) until it is shut off. See docs/my-vm.md.
+tainted (custom-monitor, custom-ga-command) until it is shut off. With --level 0 vmtax changes nothing and taints no domain: \
+it reads what `vmtax top` reads at level 0. See docs/my-vm.md.
 
 Examples:
   vmtax diagnose web01
   vmtax diagnose web01 --duration 30s --details
+  vmtax diagnose web01 --level 0
   vmtax diagnose web01 --json | jq '.findings.causes[0]'"
 )]
 pub struct DiagnoseOptions {
@@ -31,11 +35,18 @@ pub struct DiagnoseOptions {
     /// How long to observe it: 30s, 5m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     duration: f64,
+    /// What is observed: 0 counters; 1 also latency histograms; 2 also threads, VM exits and requests
+    #[arg(long, value_name = "LEVEL", default_value_t = ObservedVm::ALL_LEVELS, value_parser = value_parser!(u8).range(0..=2))]
+    level: u8,
 }
 
 impl StudyOptions for DiagnoseOptions {
     fn plan(&self, _: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        plan_of_vm(&self.vm, self.duration, VmStudy::Diagnose)
+        let mut plan = Plan::clone(&*plan_of_vm(&self.vm, self.duration, VmStudy::Diagnose)?);
+        if let Study::Vm(_, vm) = &mut plan.study {
+            vm.level = self.level;
+        }
+        Ok(CheckedPlan::new(plan)?)
     }
 }
 
