@@ -281,7 +281,7 @@ pub struct ReviewArgs {
 
 #[derive(Debug, Args)]
 pub struct McpArgs {
-    /// More tools: observe: diagnose in full, profile, layers of a running VM
+    /// More tools: observe (diagnose in full, profile, layers of a running VM)
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
     pub allow: Option<Allowed>,
     /// Directory of recordings; no tool reads another

@@ -81,7 +81,7 @@ pub(super) fn run(
     }
 }
 
-/// A child whose output is read, and that is ended where its time is over.
+/// A child whose output is read, and that is ended at its timeout.
 struct Supervised {
     process: OwnedFd,
     stdout: Stream,
@@ -94,7 +94,7 @@ struct Supervised {
 }
 
 impl Supervised {
-    /// Waits for output, a cancellation, or the end of the time, and does what follows; returns true once the child has ended.
+    /// Waits for output, a cancellation or the timeout, and does what follows; returns true once the child has ended.
     fn has_ended(&mut self, cancelled: BorrowedFd<'_>) -> io::Result<bool> {
         let events = self.wait(cancelled)?;
         self.stdout.read()?;
@@ -150,7 +150,7 @@ impl Supervised {
     }
 }
 
-/// Events of a wait; neither where there is output, or the time is over.
+/// Events of a wait; neither of them at output and at the timeout.
 struct Events {
     has_ended: bool,
     is_cancelled: bool,

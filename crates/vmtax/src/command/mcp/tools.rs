@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_mcp::{Form, Parameter, Tool};
+use vmtax_recording::State;
 
 /// Longest observation of a call; a longer one is the command's.
 const MAX_DURATION: Duration = Duration::from_secs(600);
@@ -197,6 +198,9 @@ impl OfferedTool {
                 None => positional.push(value),
             }
         }
+        if self.offer.arguments.contains(&"recording") && positional.is_empty() {
+            positional.push(newest_in(dir)?.into_os_string());
+        }
         words.push("--".into());
         words.extend(positional);
         let observed = match values.get("duration") {
@@ -218,6 +222,10 @@ fn argument<'a>(command: &'a Command, id: &str) -> Option<&'a Arg> {
 fn parameter(arg: &Arg, offer: &Offer) -> Parameter {
     let id = arg.get_id().as_str();
     let help = arg.get_help().map(ToString::to_string);
+    let default = arg.get_default_values().first();
+    let default = default.map_or(String::new(), |value| {
+        format!(" [default: {}]", value.to_string_lossy())
+    });
     let values = arg.get_possible_values();
     let form = match NUMBERS.contains(&id) {
         true => Form::Number,
@@ -226,7 +234,7 @@ fn parameter(arg: &Arg, offer: &Offer) -> Parameter {
     };
     Parameter {
         name: id.to_owned(),
-        description: help.unwrap_or_default(),
+        description: help.unwrap_or_default() + &default,
         form,
         is_required: offer.required.contains(&id),
     }
@@ -270,6 +278,16 @@ fn recording_in(dir: &Path, name: &str) -> Result<PathBuf, String> {
             dir.display()
         )),
     }
+}
+
+/// The directory of the newest recording in `dir` that can be opened; no link leads out of `dir`.
+fn newest_in(dir: &Path) -> Result<PathBuf, String> {
+    let mut listings = vmtax_recording::list(dir).map_err(|error| error.to_string())?;
+    listings.retain(|listing| !matches!(listing.state, State::Damaged { .. }));
+    let folders = listings.iter().rev().map(|listing| &listing.folder);
+    let mut inside = folders.filter_map(|f| recording_in(dir, &f.to_string_lossy()).ok());
+    let none = || format!("no recordings in {}: diagnose makes one", dir.display());
+    inside.next().ok_or_else(none)
 }
 
 #[cfg(test)]
