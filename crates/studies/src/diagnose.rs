@@ -3,9 +3,9 @@
 use crate::analysis::StudyError;
 use crate::options::{LazyHost, OptionsError, StudyOptions, duration, plan_of_vm};
 use crate::reproduce::Evidence;
-use clap::Args;
+use clap::{Args, value_parser};
 use vmtax_findings::VmDiagnosis;
-use vmtax_model::{Missing, NotObserved, VmSamples, VmStudy, files};
+use vmtax_model::{Missing, NotObserved, ObservedVm, Plan, Study, VmSamples, VmStudy, files};
 use vmtax_profile::Recorded;
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -21,11 +21,13 @@ const OBSERVED_BY_USER_S: f64 = 4.0;
 all (4 s without root); what needs more privileges is skipped and listed. The first sentence names the largest cause of delay; \
 the exact fix follows, and whether it applies live or needs a restart.
 Changes nothing in the VM, except QEMU's latency histograms, which are set for 4 s and removed. A libvirt domain stays \
-tainted (custom-monitor, custom-ga-command) until it is shut off. See docs/my-vm.md.
+tainted (custom-monitor, custom-ga-command) until it is shut off. With --level 0 vmtax changes nothing and taints no domain: \
+it reads what `vmtax top` reads at level 0. See docs/my-vm.md.
 
 Examples:
   vmtax diagnose web01
   vmtax diagnose web01 --duration 30s --details
+  vmtax diagnose web01 --level 0
   vmtax diagnose web01 --json | jq '.findings.causes[0]'"
 )]
 pub struct DiagnoseOptions {
@@ -35,6 +37,9 @@ pub struct DiagnoseOptions {
     /// How long to observe it: 30s, 5m [default: 10s; 4s without root, where less is observed]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
+    /// What is observed: 0 counters; 1 also latency histograms; 2 also threads, VM exits and requests
+    #[arg(long, value_name = "LEVEL", default_value_t = ObservedVm::ALL_LEVELS, value_parser = value_parser!(u8).range(0..=2))]
+    level: u8,
 }
 
 impl StudyOptions for DiagnoseOptions {
@@ -43,7 +48,12 @@ impl StudyOptions for DiagnoseOptions {
             true => OBSERVED_S,
             false => OBSERVED_BY_USER_S,
         };
-        plan_of_vm(&self.vm, self.duration.unwrap_or(usual), VmStudy::Diagnose)
+        let duration_s = self.duration.unwrap_or(usual);
+        let mut plan = Plan::clone(&*plan_of_vm(&self.vm, duration_s, VmStudy::Diagnose)?);
+        if let Study::Vm(_, vm) = &mut plan.study {
+            vm.level = self.level;
+        }
+        Ok(CheckedPlan::new(plan)?)
     }
 }
 

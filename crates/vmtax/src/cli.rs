@@ -13,7 +13,7 @@ pub use study::{
 };
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use vmtax_model::{Machine, Metric};
 use vmtax_studies::reproduce::ReproduceOptions;
@@ -62,7 +62,7 @@ pub const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Reports", &["report", "list", "export"]),
     ("Guests", &["get", "build", "agent"]),
-    ("Shell", &["completions", "man"]),
+    ("Integration", &["mcp", "completions", "man"]),
 ];
 
 /// Help of all commands, in groups, which clap has for options alone.
@@ -233,6 +233,18 @@ Examples:
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
+    /// Serve tools to AI agents: Model Context Protocol over stdio
+    #[command(
+        after_help = "An AI client starts this as its MCP server. The tools are vms, list, report and diagnose at level 0: they change nothing in a VM \
+and taint no libvirt domain. --allow observe adds diagnose at every level, profile and layers of a running VM, which set latency histograms \
+for a time and taint libvirt domains as the commands do. No tool runs a given command, boots a guest or changes a setting. \
+Each answer is the first sentence of the report and the JSON of the command. See docs/mcp.md.
+
+Examples:
+  vmtax mcp
+  vmtax mcp --allow observe --dir /srv/measurements"
+    )]
+    Mcp(McpArgs),
     /// Run a command that ends when this program does
     #[command(hide = true)]
     Watchdog(SupervisedArgs),
@@ -266,6 +278,23 @@ pub struct ReviewArgs {
     /// Format: text, md for an issue or a comment, html, json
     #[arg(long, value_name = "FORMAT", value_parser = ["text", "md", "html", "json"], hide_possible_values = true)]
     pub format: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct McpArgs {
+    /// More tools: observe (diagnose in full, profile, layers of a running VM)
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
+    pub allow: Option<Allowed>,
+    /// Directory of recordings; no tool reads another
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub dir: PathBuf,
+}
+
+/// Tools that `vmtax mcp` has only where they are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Allowed {
+    /// Those that observe a running VM in full.
+    Observe,
 }
 
 #[derive(Debug, Args)]

@@ -95,6 +95,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Agent(AgentCommand::Echo) => command::agent_echo(),
         Command::Completions { shell } => command::completions(shell),
         Command::Man { folder } => command::man(&folder),
+        Command::Mcp(args) => command::mcp(&args),
         Command::Watchdog(args) => command::watchdog(&args),
         Command::Jail(args) => command::jail(&args),
     }

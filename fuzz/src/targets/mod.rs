@@ -30,7 +30,7 @@ targets! {
     guests: bzimage, launch, micro, modinfo, mountinfo, qemu_points, wire;
     profiles: guest_code, profile_elf, profile_folded, profile_guest, profile_perf;
     recordings: dataset, guest_file, latency, recording;
-    texts: fio, plan, review, thresholds, tools, twin;
+    texts: fio, mcp, plan, review, thresholds, tools, twin;
     traces: packet, trace_dat, trace_format, trace_pages, trace_perf, trace_simple, trace_text;
     vmms: console, domain_stats, memory_tree, monitor_counters, vm_settings;
 }

@@ -1,6 +1,7 @@
 //! Texts that people write or paste: plans, thresholds, configurations, output of tools.
 
 use vmtax_findings::Thresholds;
+use vmtax_mcp::{Form, Line, Message, Parameter, Tool, reply};
 use vmtax_model::{Metric, Plan, SECRET_REMOVED, without_secrets};
 use vmtax_workload::FioPaste;
 
@@ -50,6 +51,37 @@ pub fn fio(data: &[u8]) {
     assert!(!line.contains('$') && !line.contains(';') && !line.contains('#'));
     let again = FioPaste::read(&line, None);
     assert_eq!(again.map(|again| again.job), Ok(read.job));
+}
+
+/// Lines of a client of `vmtax mcp`: messages or errors of one line, and arguments of which none is an option.
+pub fn mcp(data: &[u8]) {
+    let text = |name: &str, is_required| Parameter {
+        name: name.to_owned(),
+        description: String::new(),
+        form: Form::Text,
+        is_required,
+    };
+    let tool = Tool {
+        name: "diagnose".to_owned(),
+        description: String::new(),
+        is_read_only: false,
+        parameters: vec![text("vm", true), text("duration", false)],
+    };
+    let mut reader = data;
+    while let Ok(Line::Whole(line)) = vmtax_mcp::read_line(&mut reader) {
+        match Message::parse(&line) {
+            Ok(Message::CallTool { id, arguments, .. }) => match tool.check(&arguments) {
+                Ok(values) => assert!(
+                    values
+                        .values()
+                        .all(|value| !value.starts_with('-') && !value.contains('\0'))
+                ),
+                Err(why) => assert!(!reply::failure(&id, &why).contains('\n')),
+            },
+            Ok(_) => {}
+            Err(refused) => assert!(!reply::refused(&refused).contains('\n')),
+        }
+    }
 }
 
 /// A secret that no input has.

@@ -307,6 +307,7 @@ pub(crate) fn plan_of_vm(
         time_ms,
         guest_vmtax: None,
         device: DeviceClass::Disk,
+        level: ObservedVm::ALL_LEVELS,
     };
     let study = Study::Vm(study, observed);
     let plan = Plan::new(

@@ -147,7 +147,10 @@ pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<
     let version = env!("CARGO_PKG_VERSION");
     vmtax_observe::remove_stale_traces();
     vmtax_vm::remove_stale_groups();
-    host::undo_interrupted();
+    // That changes VMs: at level 0 nothing does.
+    if plan.observed_vm().is_none_or(|vm| vm.level > 0) {
+        host::undo_interrupted();
+    }
     if let Some(folder) = &args.output {
         return Ok(Writer::create_at(folder, plan, host, &command, version)?);
     }

@@ -32,6 +32,7 @@ mod language;
 mod layers;
 mod layers_faults;
 mod matrix;
+mod mcp;
 mod my_vm;
 mod network;
 mod ordinary_kvm;

@@ -80,6 +80,12 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
         domain.name
     );
     assert_eq!(json(&place.vmtax(&words).succeeds().stdout)["pid"], pid);
+    let words = format!(
+        "diagnose {} --level 0 --json --duration 1 --output counters",
+        domain.name
+    );
+    let diagnosed = json(&place.vmtax(&words).succeeds().stdout);
+    assert_eq!(diagnosed["plan"]["vm"]["level"], 0);
     // So far QEMU's monitor was not used.
     let info = || virsh(&["dominfo", &domain.name]).unwrap();
     assert!(!info().contains("tainted"), "{}", info());

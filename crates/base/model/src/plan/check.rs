@@ -325,6 +325,9 @@ impl Plan {
         if vm.process.pid <= 0 || vm.time_ms == 0 {
             return invalid("[vm] takes a pid and a time-ms above 0");
         }
+        if vm.level > ObservedVm::ALL_LEVELS {
+            return invalid("[vm] takes a level from 0 to 2");
+        }
         Ok(())
     }
 

@@ -147,9 +147,24 @@ pub struct ObservedVm {
     /// Whose requests are traced, of the study that traces any.
     #[serde(default, skip_serializing_if = "DeviceClass::is_disk")]
     pub device: DeviceClass,
+    /// Level of a diagnosis, at most [`ObservedVm::ALL_LEVELS`]: 0 reads counters, which changes nothing in the VM; 1 also sets
+    /// latency histograms and asks the guest agent; 2 also samples threads, counts VM exits and traces requests.
+    #[serde(default = "all_levels", skip_serializing_if = "is_all_levels")]
+    pub level: u8,
+}
+
+fn all_levels() -> u8 {
+    ObservedVm::ALL_LEVELS
+}
+
+fn is_all_levels(level: &u8) -> bool {
+    *level == ObservedVm::ALL_LEVELS
 }
 
 impl ObservedVm {
+    /// The level at which everything is observed.
+    pub const ALL_LEVELS: u8 = 2;
+
     /// For how long.
     pub fn time(&self) -> Duration {
         Duration::from_millis(self.time_ms)

@@ -72,6 +72,7 @@ fn observed(device: DeviceClass) -> ObservedVm {
         time_ms: 1,
         guest_vmtax: None,
         device,
+        level: ObservedVm::ALL_LEVELS,
     }
 }
 

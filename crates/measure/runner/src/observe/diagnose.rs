@@ -33,7 +33,11 @@ pub(crate) fn diagnose(
     open: &OpenFiles<'_>,
     stop: &Stop<'_>,
 ) -> Result<(), RunError> {
-    let mut samples = match counters(vm, spec, Level::Histograms, stop) {
+    let level = match spec.level {
+        0 => Level::Counters,
+        _ => Level::Histograms,
+    };
+    let mut samples = match counters(vm, spec, level, stop) {
         // Without a folder in which to write down what is set, nothing is set.
         Err(RunError::Fleet(error)) => {
             let mut samples = counters(vm, spec, Level::Counters, stop)?;
@@ -49,11 +53,14 @@ pub(crate) fn diagnose(
     // Of a process that is stopped a profile shows nothing else.
     let is_running = !matches!(samples.after.state, Some(RunState::Stopped(_)))
         && samples.after.process_stop.is_none();
-    if is_running && per_s.is_none() {
+    let is_complete = spec.level == ObservedVm::ALL_LEVELS;
+    if !is_complete {
+        samples.missing.push(beyond_level(spec.level));
+    } else if is_running && per_s.is_none() {
         samples.missing.push(requests_not_counted(&samples));
     }
     open()?.store(files::VM_COUNTERS, &samples)?;
-    if is_running && !stop() {
+    if is_complete && is_running && !stop() {
         let is_loaded = per_s.is_some_and(|per_s| per_s >= MIN_REQUESTS_PER_S);
         profile_and_trace(vm, spec, is_loaded, open, stop)?;
     }
@@ -124,7 +131,11 @@ fn counters(
     };
     let (_, before) = sample()?.ok_or(RunError::NoVm { pid })?;
     let host_before = HostSample::take();
-    wait(spec.time().mul_f64(COUNTERS), stop);
+    let share = match spec.level {
+        ObservedVm::ALL_LEVELS => COUNTERS,
+        _ => 1.0,
+    };
+    wait(spec.time().mul_f64(share), stop);
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid })?;
     let devices = vm.disks.iter().filter_map(|disk| disk.host_device);
     let host = HostSample::take().since(&host_before, pid, &devices.collect());
@@ -147,6 +158,19 @@ fn counters(
         host,
         missing,
     })
+}
+
+/// What a level leaves out.
+fn beyond_level(level: u8) -> Missing {
+    let what = match level {
+        0 => "latency histograms, the guest's settings, threads, VM exits and requests by layer",
+        _ => "threads, VM exits and requests by layer",
+    };
+    Missing {
+        what: what.to_owned(),
+        why: format!("--level {level} leaves them out"),
+        fix: "leave --level out".to_owned(),
+    }
 }
 
 /// Why the guest's own settings are not known.

@@ -312,6 +312,7 @@ fn traced_runs(pages: &mut Pages) {
             time_ms: 10_000,
             guest_vmtax: None,
             device,
+            level: ObservedVm::ALL_LEVELS,
         };
         r.plan.study = Study::Vm(VmStudy::VmLayers, observed);
         pages.short(name, &report::vm_layers::report(&r, &found), &found);
