@@ -86,8 +86,8 @@ impl<'a> Guest<'a> {
     }
 }
 
-/// Tunes this VM, after whose name further options may stand, and whose guest prints into `said` what it has set, and checks
-/// that the change of this rule is kept, in the guest, too, and is restored.
+/// Tunes this VM, whose guest prints into `said` what it has set, and checks that the change of this rule is kept, in the
+/// guest, too, and is restored.
 fn check_tuned(
     vm: &str,
     said: &Path,
@@ -186,7 +186,7 @@ fn a_write_cache_is_changed_in_the_guest_of_a_libvirt_domain() {
     let (image, init, said) = (path("through.raw"), path("init"), path("said"));
     fs::write(&image, vec![7; 48 << 20]).unwrap();
     let load = format!(
-        "w=/sys/block/vda\n{WRITE_DISK}while sleep 0.1; do read -r c < $w/cache_type; echo $c; done\n"
+        "w=/sys/block/vda\n{WRITE_DISK}while sleep 0.2; do read -r c < $w/cache_type; echo $c; done\n"
     );
     fs::write(&init, format!("#!/bin/sh\n{MOUNTS}{START_AGENT}{load}")).unwrap();
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).unwrap();
@@ -226,14 +226,8 @@ fn a_write_cache_is_changed_in_the_guest_of_a_libvirt_domain() {
         ])
     };
     until("the guest's agent answers", answers);
-    // Whether writes become faster is another test's question: here the figure is what the guest has.
-    let figure = format!(
-        "sleep 0.3; tail -n 1 {} | grep -q through && echo 2 || echo 1",
-        said.display()
-    );
-    let figure = place.script("figure", &figure);
     check_tuned(
-        &format!("{} --metric-command {}", domain.name, figure.display()),
+        &domain.name,
         said,
         "write through",
         "vm-write-through",
