@@ -200,7 +200,7 @@ fn what_all_vms_share_is_said_once() {
     let mut details = shown(three(host(vec![thp(), ksm()])));
     press(&mut details, &[KeyCode::Enter]);
     compare("detail-host-settings", 60, details);
-    let busy = "The host's 8 CPUs are in use 97\u{a0}% of the time: the vCPUs of all 2 VMs wait for one, 12\u{a0}% to 40\u{a0}% of their time (%RDY). The VMs use 6.80 CPUs, all else 0.98, most of it cc1plus (PID 4711).";
+    let busy = "The host's 8 CPUs are in use 97\u{a0}% of the time: the vCPUs of all 2 VMs wait for one, 12\u{a0}% to 40\u{a0}% of their time (%RDY). The VMs use 6.80 CPUs, all else 0.98, of which cc1plus (PID 4711) uses 0.62.";
     let remedies = [
         [
             "Lower the priority of the other load, or run it on another host",
