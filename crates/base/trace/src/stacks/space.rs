@@ -172,7 +172,7 @@ impl Space {
             .add_module(unwinding(path, range.clone(), bias, elf));
         let owner = CodeOwner::Module(number as u32);
         self.insert(Region { range, owner, bias });
-        // The program is what is mapped first, but for the vDSO, which may lie before it.
+        // The program is what is mapped first; only the vDSO may lie before it.
         if self.exe.is_empty() && mapping.inode != 0 {
             self.exe.clone_from(&mapping.path);
         }
