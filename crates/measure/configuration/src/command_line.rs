@@ -1,8 +1,9 @@
 //! The configuration that a QEMU command line has.
 
 use super::{ConfigurationError, card_model, is_windows_name};
-use crate::twin::command_line::{Line, file_name, foreign_architecture};
+use crate::twin::command_line::foreign_architecture;
 use crate::twin::drives::{bus_of, cache_mode, limits, writes_back};
+use crate::twin::line::{Line, file_name};
 use std::collections::BTreeSet;
 use vmtax_model::{ConfiguredDisk, ConfiguredNic, VmConfiguration};
 use vmtax_vmm::qemu::arguments::{Arguments, Properties, is_on};
@@ -10,6 +11,8 @@ use vmtax_vmm::qemu::block_graph::{BlockGraph, GuestDisk, Storage};
 
 /// Devices of disks on a USB controller.
 const USB_DISKS: [&str; 3] = ["usb-storage", "usb-bot", "usb-uas"];
+/// Folder of the files with which Proxmox has QEMU make controllers.
+const PROXMOX_FILES: &str = "/usr/share/qemu-server/";
 /// Options that make QEMU log or count each of the guest's instructions or blocks.
 const DEBUGGING: [&str; 5] = ["icount", "d", "singlestep", "plugin", "trace"];
 
@@ -20,11 +23,7 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
         return Err(ConfigurationError::Architecture(other.to_owned()));
     }
     let mut found = VmConfiguration {
-        source: arguments
-            .name()
-            .map_or("a QEMU command line".to_owned(), |name| {
-                format!("QEMU command line of {name}")
-            }),
+        source: source(&arguments),
         is_kvm: is_kvm(&arguments, program),
         cpus: u32::try_from(arguments.vcpus()).unwrap_or(1).max(1),
         memory: arguments.memory_bytes(),
@@ -44,6 +43,27 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
     Ok(found)
 }
 
+/// Kind and name of the VM, with what of it is elsewhere.
+fn source(arguments: &Arguments) -> String {
+    let kind = match arguments.name() {
+        Some(name) => format!("QEMU command line of {name}"),
+        None => "a QEMU command line".to_owned(),
+    };
+    match unread_file(arguments) {
+        Some(file) => format!("{kind}, without what -readconfig {file} has,"),
+        None => kind,
+    }
+}
+
+/// The file that has more of the VM's options; `None` for those of Proxmox, which have controllers alone.
+fn unread_file(arguments: &Arguments) -> Option<&str> {
+    let files = arguments
+        .options()
+        .filter(|(option, _)| *option == "readconfig");
+    let is_unread = |file: &str| !file.starts_with(PROXMOX_FILES);
+    files.map(|(_, file)| file).find(|file| is_unread(file))
+}
+
 /// Returns true if KVM runs the guest, false if TCG does: QEMU's own default, unless the program is `kvm`.
 fn is_kvm(arguments: &Arguments, program: &str) -> Option<bool> {
     let named: Vec<String> = arguments.accelerators().collect();
@@ -56,8 +76,20 @@ fn is_kvm(arguments: &Arguments, program: &str) -> Option<bool> {
         () if has("tcg") => Some(false),
         // Another one of the host's, as of macOS or Xen.
         () if !named.is_empty() => None,
+        () if unread_file(arguments).is_some() => None,
+        () if arguments
+            .machine_type()
+            .is_some_and(|machine| runs_no_code(&machine)) =>
+        {
+            None
+        }
         () => Some(["kvm", "qemu-kvm"].contains(&program)),
     }
+}
+
+/// Returns true for a machine type whose guest, where it has one, another program runs.
+fn runs_no_code(machine: &str) -> bool {
+    ["none", "x-remote"].contains(&machine) || machine.starts_with("xen")
 }
 
 /// Reads the machine, its timers and interrupt controllers, its memory and what makes QEMU log or count.
@@ -298,7 +330,8 @@ fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
         let name = nic.get("id").unwrap_or("-nic").to_owned();
         (nic.first("type")? != "none").then(|| with_backend(name, &model, &nic))
     });
-    let all: Vec<_> = devices.chain(short).collect();
+    let old = old_nics(arguments, own);
+    let all: Vec<_> = devices.chain(short).chain(old).collect();
     let options = || arguments.options().map(|(option, _)| option);
     let has_none = options().any(|option| ["nodefaults", "net", "netdev", "nic"].contains(&option));
     if !all.is_empty() || has_none || own.is_empty() {
@@ -311,6 +344,27 @@ fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
         backend: "user".to_owned(),
         ..ConfiguredNic::default()
     }]
+}
+
+/// The cards of `-net nic`, which share a hub with the backends of the other `-net`.
+fn old_nics(arguments: &Arguments, own: &str) -> Vec<ConfiguredNic> {
+    let is_nic = |net: &Properties| net.first("type") == Some("nic");
+    let (nics, backends): (Vec<_>, Vec<_>) = arguments.properties("net").partition(is_nic);
+    let backend = match &backends[..] {
+        [one] => one.clone(),
+        _ => Properties::default(),
+    };
+    let nics = nics.into_iter().map(|nic| {
+        let given = nic.get("model").unwrap_or(own);
+        ConfiguredNic {
+            name: nic.get("name").unwrap_or("-net nic").to_owned(),
+            model: card_model(given).unwrap_or_else(|| given.to_owned()),
+            backend: backend.first("type").unwrap_or_default().to_owned(),
+            has_vhost: has_vhost(&backend),
+            limit: None,
+        }
+    });
+    nics.collect()
 }
 
 /// QEMU's default for a tap is not to use it.
@@ -454,6 +508,65 @@ mod tests {
         assert_eq!(
             of_line("qemu-system-x86_64 -M pc,accel=kvm:tcg -nic none"),
             (Some(true), card(""))
+        );
+    }
+
+    #[test]
+    fn what_the_line_does_not_say_is_not_made_up() {
+        let is_kvm = |line: &str| read_line(line).is_kvm;
+        for line in [
+            "qemu-system-x86_64 -readconfig /srv/vm.cfg",
+            "qemu-system-x86_64 -machine x-remote -device lsi53c895a,id=l",
+            "qemu-system-x86_64 -M none -m 1G",
+            "qemu-system-x86_64 -machine xenfv -m 1G",
+        ] {
+            assert_eq!(is_kvm(line), None, "{line}");
+        }
+        let found = read_line("qemu-system-x86_64 -name a -readconfig /srv/vm.cfg -m 1G");
+        assert_eq!(
+            found.source,
+            "QEMU command line of a, without what -readconfig /srv/vm.cfg has,"
+        );
+        let proxmox = read_line("kvm -readconfig /usr/share/qemu-server/pve-q35-4.0.cfg -m 1G");
+        assert_eq!(
+            (proxmox.source.as_str(), proxmox.is_kvm),
+            ("a QEMU command line", Some(true))
+        );
+    }
+
+    #[test]
+    fn old_options_of_cards_are_read() {
+        let cards = |line: &str| {
+            let nics = read_line(line).nics.into_iter();
+            nics.map(|nic| (nic.model, nic.backend, nic.has_vhost))
+                .collect::<Vec<_>>()
+        };
+        let card = |model: &str, backend: &str, has_vhost| {
+            vec![(model.to_owned(), backend.to_owned(), has_vhost)]
+        };
+        assert_eq!(
+            cards("kvm -net nic,model=virtio -net user"),
+            card("virtio", "user", None)
+        );
+        assert_eq!(
+            cards("kvm -M q35 -net nic -net tap,ifname=t,vhost=on"),
+            card("e1000e", "tap", Some(true))
+        );
+        assert_eq!(cards("kvm -net none"), []);
+    }
+
+    #[test]
+    fn a_node_on_a_drive_leads_to_its_file() {
+        let line = "kvm -drive file=a.qcow2,if=none,snapshot,id=d -drive driver=blkreplay,if=none,image=d,id=r -device ide-hd,drive=r -drive file=gluster://192.0.2.1/v/b,";
+        let disks: Vec<_> = read_line(line)
+            .disks
+            .into_iter()
+            .map(|disk| (disk.name, disk.network_storage))
+            .collect();
+        let expected = [("r", None), ("drive2", Some("gluster"))];
+        assert_eq!(
+            disks,
+            expected.map(|(name, storage)| (name.to_owned(), storage.map(str::to_owned)))
         );
     }
 

@@ -7,6 +7,7 @@ mod domain_edit;
 pub(crate) mod domain_xml;
 pub(crate) mod drives;
 mod image;
+pub(crate) mod line;
 mod source;
 mod text;
 
@@ -185,6 +186,14 @@ pub enum TwinError {
         "the QEMU command line has {0}, a variable without its value: put the value in its place"
     )]
     Variable(String),
+    /// Something was left out of it.
+    #[error(
+        "the QEMU command line has {0}, which stands for something that was left out: put that in its place"
+    )]
+    LeftOut(String),
+    /// It prints a list.
+    #[error("the QEMU command line prints what QEMU has and starts no VM: give one that starts it")]
+    Help,
     /// The VM's architecture is not x86.
     #[error("the VM is of {0}: vmtax boots guests of x86-64 alone")]
     Architecture(String),

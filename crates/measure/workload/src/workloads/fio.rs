@@ -2,8 +2,10 @@
 //! requests; the figures are those of its JSON, of all jobs together.
 
 use crate::descriptor::{Workload, Yield, options_of, workload};
-use crate::fio::{FioJob, FioPaste, INSTALL_FIO, Sandboxed, Summary, claim, fio_output, run};
+use crate::fio::{FioJob, FioPaste, INSTALL_FIO, Sandboxed, Summary, fio_output, run};
 use crate::options::{self, seconds, text};
+use crate::overwrite::claim;
+use crate::workloads::disk::file_type;
 use crate::{BlockWork, Clock, WorkloadError};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -84,8 +86,8 @@ impl Workload for Fio {
         let writes = job.writing_option();
         let claimed = writes
             .as_deref()
-            .map(|option| claim(disk, places.destroy.as_deref(), option));
-        let claimed = claimed.transpose().map_err(WorkloadError::Fio)?;
+            .map(|option| claim(disk, places, WorkloadName::Fio, option))
+            .transpose()?;
         let output = run(&Sandboxed {
             program: &program,
             base,
@@ -128,6 +130,7 @@ fn program(base: &Path) -> Option<PathBuf> {
 
 /// Size of a disk or file, bytes.
 fn size(disk: &Path) -> Result<u64, WorkloadError> {
+    file_type(disk)?;
     // A device's metadata say nothing of its size; its end does.
     let end = File::open(disk).and_then(|mut file| file.seek(SeekFrom::End(0)));
     end.map_err(|e| {
