@@ -1,11 +1,12 @@
 //! The configuration that a QEMU command line has.
 
-use super::{ConfigurationError, card_model, is_windows_name};
+use super::cards::nics;
+use super::{ConfigurationError, is_windows_name};
 use crate::twin::command_line::foreign_architecture;
 use crate::twin::drives::{bus_of, cache_mode, limits, writes_back};
 use crate::twin::line::{Line, file_name};
 use std::collections::BTreeSet;
-use vmtax_model::{ConfiguredDisk, ConfiguredNic, VmConfiguration};
+use vmtax_model::{ConfiguredDisk, VmConfiguration};
 use vmtax_vmm::qemu::arguments::{Arguments, Properties, is_on};
 use vmtax_vmm::qemu::block_graph::{BlockGraph, GuestDisk, Storage};
 
@@ -21,6 +22,12 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
     let program = file_name(line.words.first().map_or("", String::as_str));
     if let Some(other) = foreign_architecture(program) {
         return Err(ConfigurationError::Architecture(other.to_owned()));
+    }
+    if let Some(machine) = arguments
+        .machine_type()
+        .filter(|name| is_without_guest(name))
+    {
+        return Err(ConfigurationError::NoGuest(machine));
     }
     let mut found = VmConfiguration {
         source: source(&arguments),
@@ -39,7 +46,9 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
         .filter_map(|disk| configured_disk(&graph, disk))
         .chain(vhost_user_disks(&arguments))
         .collect();
-    found.nics = nics(&arguments, found.machine_type.as_deref().unwrap_or("pc"));
+    let machine = found.machine_type.as_deref().unwrap_or("pc");
+    let is_whole = unread_file(&arguments).is_none();
+    found.nics = nics(&arguments, machine, is_whole);
     Ok(found)
 }
 
@@ -71,25 +80,21 @@ fn is_kvm(arguments: &Arguments, program: &str) -> Option<bool> {
         let mut words = named.iter().flat_map(|one| one.split(':'));
         words.any(|word| word == accelerator)
     };
+    let machine = arguments.machine_type();
     match () {
         () if arguments.enables_kvm() || has("kvm") => Some(true),
         () if has("tcg") => Some(false),
         // Another one of the host's, as of macOS or Xen.
         () if !named.is_empty() => None,
         () if unread_file(arguments).is_some() => None,
-        () if arguments
-            .machine_type()
-            .is_some_and(|machine| runs_no_code(&machine)) =>
-        {
-            None
-        }
+        () if machine.is_some_and(|machine| machine.starts_with("xen")) => None,
         () => Some(["kvm", "qemu-kvm"].contains(&program)),
     }
 }
 
-/// Returns true for a machine type whose guest, where it has one, another program runs.
-fn runs_no_code(machine: &str) -> bool {
-    ["none", "x-remote"].contains(&machine) || machine.starts_with("xen")
+/// Returns true for a machine type without vCPUs: QEMU then answers questions, or has devices of another QEMU's guest.
+fn is_without_guest(machine: &str) -> bool {
+    ["none", "x-remote"].contains(&machine)
 }
 
 /// Reads the machine, its timers and interrupt controllers, its memory and what makes QEMU log or count.
@@ -296,85 +301,6 @@ pub(super) fn served_elsewhere(name: String) -> ConfiguredDisk {
     }
 }
 
-/// The network cards, with the one that a machine of this type has by itself.
-fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
-    let own = match machine {
-        "none" | "microvm" => "",
-        machine if machine.contains("q35") => "e1000e",
-        _ => "e1000",
-    };
-    let backends = arguments.by_id("netdev");
-    let with_backend = |name: String, model: &str, backend: &Properties| ConfiguredNic {
-        name,
-        model: model.to_owned(),
-        backend: backend.first("type").unwrap_or_default().to_owned(),
-        has_vhost: has_vhost(backend),
-        limit: None,
-    };
-    let devices = arguments.properties("device").filter_map(|device| {
-        let driver = device.first("driver")?;
-        let is_virtio = driver.starts_with("virtio");
-        let model =
-            card_model(driver).filter(|_| !is_virtio || driver.starts_with("virtio-net"))?;
-        let id = device.get("netdev").unwrap_or_default();
-        let name = device.get("id").unwrap_or(id).to_owned();
-        Some(with_backend(
-            name,
-            &model,
-            backends.get(id).unwrap_or(&Properties::default()),
-        ))
-    });
-    let short = arguments.properties("nic").filter_map(|nic| {
-        let given = nic.get("model").unwrap_or(own);
-        let model = card_model(given).unwrap_or_else(|| given.to_owned());
-        let name = nic.get("id").unwrap_or("-nic").to_owned();
-        (nic.first("type")? != "none").then(|| with_backend(name, &model, &nic))
-    });
-    let old = old_nics(arguments, own);
-    let all: Vec<_> = devices.chain(short).chain(old).collect();
-    let options = || arguments.options().map(|(option, _)| option);
-    let has_none = options().any(|option| ["nodefaults", "net", "netdev", "nic"].contains(&option));
-    if !all.is_empty() || has_none || own.is_empty() {
-        return all;
-    }
-    // QEMU's own where the command line has none.
-    vec![ConfiguredNic {
-        name: "QEMU's default card".to_owned(),
-        model: own.to_owned(),
-        backend: "user".to_owned(),
-        ..ConfiguredNic::default()
-    }]
-}
-
-/// The cards of `-net nic`, which share a hub with the backends of the other `-net`.
-fn old_nics(arguments: &Arguments, own: &str) -> Vec<ConfiguredNic> {
-    let is_nic = |net: &Properties| net.first("type") == Some("nic");
-    let (nics, backends): (Vec<_>, Vec<_>) = arguments.properties("net").partition(is_nic);
-    let backend = match &backends[..] {
-        [one] => one.clone(),
-        _ => Properties::default(),
-    };
-    let nics = nics.into_iter().map(|nic| {
-        let given = nic.get("model").unwrap_or(own);
-        ConfiguredNic {
-            name: nic.get("name").unwrap_or("-net nic").to_owned(),
-            model: card_model(given).unwrap_or_else(|| given.to_owned()),
-            backend: backend.first("type").unwrap_or_default().to_owned(),
-            has_vhost: has_vhost(&backend),
-            limit: None,
-        }
-    });
-    nics.collect()
-}
-
-/// QEMU's default for a tap is not to use it.
-fn has_vhost(backend: &Properties) -> Option<bool> {
-    let is_tap = matches!(backend.first("type"), Some("tap"));
-    let given = backend.get("vhost").map(|value| is_on(value) == Some(true));
-    let has_descriptor = backend.all().any(|(key, _)| key.starts_with("vhostfd"));
-    is_tap.then(|| has_descriptor || given.unwrap_or(false))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -516,13 +442,12 @@ mod tests {
         let is_kvm = |line: &str| read_line(line).is_kvm;
         for line in [
             "qemu-system-x86_64 -readconfig /srv/vm.cfg",
-            "qemu-system-x86_64 -machine x-remote -device lsi53c895a,id=l",
-            "qemu-system-x86_64 -M none -m 1G",
             "qemu-system-x86_64 -machine xenfv -m 1G",
         ] {
             assert_eq!(is_kvm(line), None, "{line}");
         }
         let found = read_line("qemu-system-x86_64 -name a -readconfig /srv/vm.cfg -m 1G");
+        assert_eq!(found.nics, []);
         assert_eq!(
             found.source,
             "QEMU command line of a, without what -readconfig /srv/vm.cfg has,"
@@ -532,27 +457,6 @@ mod tests {
             (proxmox.source.as_str(), proxmox.is_kvm),
             ("a QEMU command line", Some(true))
         );
-    }
-
-    #[test]
-    fn old_options_of_cards_are_read() {
-        let cards = |line: &str| {
-            let nics = read_line(line).nics.into_iter();
-            nics.map(|nic| (nic.model, nic.backend, nic.has_vhost))
-                .collect::<Vec<_>>()
-        };
-        let card = |model: &str, backend: &str, has_vhost| {
-            vec![(model.to_owned(), backend.to_owned(), has_vhost)]
-        };
-        assert_eq!(
-            cards("kvm -net nic,model=virtio -net user"),
-            card("virtio", "user", None)
-        );
-        assert_eq!(
-            cards("kvm -M q35 -net nic -net tap,ifname=t,vhost=on"),
-            card("e1000e", "tap", Some(true))
-        );
-        assert_eq!(cards("kvm -net none"), []);
     }
 
     #[test]
@@ -579,5 +483,13 @@ mod tests {
                 .to_string()
                 .starts_with("the VM is of aarch64")
         );
+        for machine in ["none", "x-remote"] {
+            let line = format!("qemu-system-x86_64 -M {machine} -m 1G");
+            let why = read(&Line::find(&line).unwrap().unwrap()).unwrap_err();
+            assert!(
+                why.to_string()
+                    .starts_with(&format!("machine type {machine} runs no guest"))
+            );
+        }
     }
 }

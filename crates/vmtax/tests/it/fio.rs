@@ -344,6 +344,13 @@ fn by_hand_examples_of_fio_are_run_as_fio_reads_them_or_refused() {
         if shown.stderr.is_empty() {
             assert_eq!(jobs, expected, "{}", file.display());
         }
+        // fio 3.33 itself does not end such a job with a time, and another begins after minutes.
+        if ["offload", "startdelay"]
+            .iter()
+            .any(|part| job.contains(part))
+        {
+            continue;
+        }
         let run = place.vmtax("agent run fio time=0.1 --disk").arg(&disk);
         let run = run.words("--destroy").arg(&disk).arg(format!("job={job}"));
         let ran = run.start(300).outcome();

@@ -69,7 +69,7 @@ impl Line {
             }
             match piece.redirection() {
                 _ if piece.is_separator() => {}
-                Some("") => drop(pieces.next()?),
+                Some("") => _ = pieces.next()?,
                 Some(_) => {}
                 None => command.push(&piece),
             }
@@ -92,7 +92,8 @@ impl Line {
             let name = file_name(word);
             WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name) || is_assignment(word)
         };
-        let begin = wrappers.iter().position(|word| is_program(word));
+        let mut all = wrappers.iter();
+        let begin = all.position(|word| is_program(word) && !is_assignment(word));
         let is_line = |at: &usize| *at == 0 || wrappers.first().is_some_and(is_before_qemu);
         let Some(begin) = begin.filter(is_line) else {
             return Ok(None);
@@ -333,7 +334,10 @@ fn optional(word: &str) -> Option<&str> {
         let is_option = word[at + 1..].starts_with(',');
         is_option || inner[..name].contains(|c: char| c > 'F')
     });
-    found.map(|(at, _)| &word[at..])
+    found.map(|(at, _)| {
+        let end = word[at..].find(']').map_or(word.len(), |end| at + end + 1);
+        &word[at..end]
+    })
 }
 
 /// The command line in a file: of libvirt's log of a domain the last.
@@ -488,10 +492,7 @@ mod tests {
             ("qemu-kvm <other options> -m 1G", "<other"),
             ("qemu-kvm -m <size> -smp 1", "<size>"),
             ("qemu-kvm -netdev <backend>,id=n", "<backend>"),
-            (
-                "qemu-kvm -m 1G -drive file=nbd://[USER@]HOST/x",
-                "[USER@]HOST/x",
-            ),
+            ("qemu-kvm -m 1G -drive file=nbd://[USER@]HOST/x", "[USER@]"),
             (
                 "qemu-kvm -m 1G -drive file.host=a[,file.port=b]",
                 "[,file.port=b]",
@@ -526,6 +527,7 @@ mod tests {
             "kvm is slow here",
             "A host.\nqemu needs a lot of memory\n",
             "web01 kvm",
+            "QEMU=build/qemu-system-x86_64 tests/qos-test --verbose",
         ] {
             assert!(Line::find(prose).unwrap().is_none(), "{prose}");
         }

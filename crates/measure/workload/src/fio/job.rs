@@ -233,10 +233,19 @@ impl FioJob {
             let too_large = section.size_over(bytes).is_some();
             for FioOption { name, value } in &section.options {
                 let is_time = seconds > 0.0 && options::TIMES.contains(&name.as_str());
-                if is_time || (name == "size" && too_large) {
+                if is_time {
+                    continue;
+                }
+                if name == "size" && too_large {
+                    // From an offset on the disk has less, which fio itself finds; some options need a size.
+                    if !section.has_offset() {
+                        let _ = writeln!(text, "size={bytes}");
+                    }
                     continue;
                 }
                 let _ = match value.as_str() {
+                    // Of its flags fio's output has those with a value alone.
+                    "" if options::is_flag(name) => writeln!(text, "{name}=1"),
                     "" => writeln!(text, "{name}"),
                     value => writeln!(text, "{name}={value}"),
                 };

@@ -71,6 +71,12 @@ impl Section {
         depth.saturating_mul(self.number("numjobs"))
     }
 
+    /// Returns true if its requests do not begin where the disk does.
+    pub fn has_offset(&self) -> bool {
+        let mut options = self.options.iter();
+        options.any(|option| ["offset", "offset_increment"].contains(&option.name.as_str()))
+    }
+
     /// Returns the job's size where that is more than a disk of `bytes` has; the engine `null` has no disk.
     pub fn size_over(&self, bytes: u64) -> Option<&str> {
         if self.get("ioengine") == Some("null") {
