@@ -464,7 +464,7 @@ const JOBS: [&str; 3] = [
     "fio --name=a --rw=randread --bs=4k --direct=1",
     "fio --name=a --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=4",
     // fio reads again what it has written: these reads count, too.
-    "fio --name=a --rw=randwrite --bs=4k --direct=1 --size=256k --verify=crc32c",
+    "fio --name=a --rw=randwrite --bs=4k --direct=1 --size=256k --verify=crc32c --verify_backlog=8",
 ];
 
 #[test]

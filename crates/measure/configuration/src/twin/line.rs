@@ -257,16 +257,19 @@ impl Piece<'_> {
         SEPARATORS.contains(&self.raw) || self.raw.starts_with("<<")
     }
 
-    /// Returns true if the command before it ends here. Of QEMU's options each may have a line, without a word about it.
+    /// Returns true if the command before it ends here.
     fn ends(&self, command: &[String]) -> bool {
+        self.is_separator() || (self.begins_line && !self.continues(command))
+    }
+
+    /// Returns true if it belongs to the command above: of QEMU's options each may have a line, without a word about it.
+    fn continues(&self, command: &[String]) -> bool {
         let is_option = !self.raw.trim_start_matches('-').is_empty() && self.raw.starts_with('-');
         let is_value = command.last().is_some_and(|last| {
             let option = last.strip_prefix('-');
             option.is_some_and(|option| has_argument(option.trim_start_matches('-')))
         });
-        let is_of_qemu = command.iter().any(|word| is_program(word));
-        let continues = is_of_qemu && (is_option || is_value);
-        self.is_separator() || (self.begins_line && !continues)
+        (is_option || is_value) && command.iter().any(|word| is_program(word))
     }
 
     /// The target of a redirection, which may be the next piece; `None` of a word.
@@ -531,6 +534,27 @@ mod tests {
         ] {
             assert!(Line::find(prose).unwrap().is_none(), "{prose}");
         }
+    }
+
+    #[test]
+    fn long_texts_are_read_in_bounded_time() {
+        let begin = std::time::Instant::now();
+        for part in [
+            "a ",
+            "qemu-kvm ",
+            "\n-a ",
+            "<a ",
+            "{\"a\" ",
+            "# ",
+            "a; ",
+            "\\\n",
+            "-append a ",
+        ] {
+            let text = part.repeat((1 << 19) / part.len());
+            let _ = Line::find(&text);
+            let _ = Line::find(&format!("qemu-kvm -m 1G {text}"));
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::command_line;
 use super::error::{FioError, named};
 use super::options::{self, Rule};
-use super::section::{FioOption, Section, plain_name, size};
+use super::section::{FioOption, Section, is_read, plain_name, size};
 use crate::BlockWork;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -279,6 +279,11 @@ impl FioJob {
                     "no runtime: each job runs for {seconds} s, over its size again and again"
                 ));
             }
+            if let Some(verify) = section.unverified().filter(|_| seconds > 0.0) {
+                add(format!(
+                    "verify={verify}: fio writes for all of {seconds} s and reads nothing back; verify_backlog=N has it read back each N writes"
+                ));
+            }
             let times = options::TIMES.iter().filter(|_| seconds > 0.0);
             for name in times {
                 if let Some(value) = section.get(name).filter(|_| *name != "time_based") {
@@ -292,7 +297,6 @@ impl FioJob {
     /// The first option by which a job may write to the disk, with its value; `None` where all only read.
     pub(crate) fn writing_option(&self) -> Option<String> {
         let mut directions = self.sections.iter().filter_map(|section| section.get("rw"));
-        let is_read = |rw: &str| matches!(rw.split(':').next(), Some("read" | "randread"));
         directions.find(|rw| !is_read(rw)).map(|rw| named("rw", rw))
     }
 

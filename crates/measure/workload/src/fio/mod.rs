@@ -10,8 +10,8 @@ mod section;
 
 pub use error::FioError;
 pub use job::{FioJob, FioPaste};
-pub(crate) use output::Summary;
 pub use output::{FioDirection, FioJobResult, FioLatency, FioOutput, fio_output, json_documents};
+pub(crate) use output::{FioPrinted, Summary};
 pub use sandbox::set_mount_attributes;
 pub(crate) use sandbox::{DISK, Sandboxed, run};
 

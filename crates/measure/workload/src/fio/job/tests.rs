@@ -154,6 +154,31 @@ fn the_disk_stands_in_for_every_file() {
 }
 
 #[test]
+fn a_job_that_would_verify_after_its_time_says_so() {
+    let notes = |options: &str| {
+        let job = FioPaste::read(&format!("[a]\nruntime=9\n{options}"), None)
+            .unwrap()
+            .job;
+        let notes = job.differences(1 << 20, 2.0).into_iter();
+        notes
+            .filter(|note| note.starts_with("verify="))
+            .collect::<Vec<_>>()
+    };
+    let said = notes("rw=randwrite\nverify=crc32c\n");
+    assert!(
+        said[0].starts_with("verify=crc32c: fio writes for all of 2 s"),
+        "{said:?}"
+    );
+    for other in [
+        "rw=read\nverify=crc32c\n",
+        "rw=write\nverify=md5\nverify_backlog=8\n",
+        "rw=write\nverify=md5\ndo_verify=0\n",
+    ] {
+        assert_eq!(notes(other), Vec::<String>::new(), "{other}");
+    }
+}
+
+#[test]
 fn a_flag_has_a_value_so_that_fio_prints_it() {
     let job = FioPaste::read("[a]\nrw=read\n[b]\nstonewall\nrw=read\n", None)
         .unwrap()
