@@ -1,15 +1,19 @@
 //! The configuration that a QEMU command line has.
 
-use super::{ConfigurationError, card_model, is_windows_name};
-use crate::twin::command_line::{Line, file_name, foreign_architecture};
+use super::cards::nics;
+use super::{ConfigurationError, is_windows_name};
+use crate::twin::command_line::foreign_architecture;
 use crate::twin::drives::{bus_of, cache_mode, limits, writes_back};
+use crate::twin::line::{Line, file_name};
 use std::collections::BTreeSet;
-use vmtax_model::{ConfiguredDisk, ConfiguredNic, VmConfiguration};
+use vmtax_model::{ConfiguredDisk, VmConfiguration};
 use vmtax_vmm::qemu::arguments::{Arguments, Properties, is_on};
 use vmtax_vmm::qemu::block_graph::{BlockGraph, GuestDisk, Storage};
 
 /// Devices of disks on a USB controller.
 const USB_DISKS: [&str; 3] = ["usb-storage", "usb-bot", "usb-uas"];
+/// Folder of the files with which Proxmox has QEMU make controllers.
+const PROXMOX_FILES: &str = "/usr/share/qemu-server/";
 /// Options that make QEMU log or count each of the guest's instructions or blocks.
 const DEBUGGING: [&str; 5] = ["icount", "d", "singlestep", "plugin", "trace"];
 
@@ -19,12 +23,14 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
     if let Some(other) = foreign_architecture(program) {
         return Err(ConfigurationError::Architecture(other.to_owned()));
     }
+    if let Some(machine) = arguments
+        .machine_type()
+        .filter(|name| is_without_guest(name))
+    {
+        return Err(ConfigurationError::NoGuest(machine));
+    }
     let mut found = VmConfiguration {
-        source: arguments
-            .name()
-            .map_or("a QEMU command line".to_owned(), |name| {
-                format!("QEMU command line of {name}")
-            }),
+        source: source(&arguments),
         is_kvm: is_kvm(&arguments, program),
         cpus: u32::try_from(arguments.vcpus()).unwrap_or(1).max(1),
         memory: arguments.memory_bytes(),
@@ -40,8 +46,31 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
         .filter_map(|disk| configured_disk(&graph, disk))
         .chain(vhost_user_disks(&arguments))
         .collect();
-    found.nics = nics(&arguments, found.machine_type.as_deref().unwrap_or("pc"));
+    let machine = found.machine_type.as_deref().unwrap_or("pc");
+    let is_whole = unread_file(&arguments).is_none();
+    found.nics = nics(&arguments, machine, is_whole);
     Ok(found)
+}
+
+/// Kind and name of the VM, with what of it is elsewhere.
+fn source(arguments: &Arguments) -> String {
+    let kind = match arguments.name() {
+        Some(name) => format!("QEMU command line of {name}"),
+        None => "a QEMU command line".to_owned(),
+    };
+    match unread_file(arguments) {
+        Some(file) => format!("{kind}, without what -readconfig {file} has,"),
+        None => kind,
+    }
+}
+
+/// The file that has more of the VM's options; `None` for those of Proxmox, which have controllers alone.
+fn unread_file(arguments: &Arguments) -> Option<&str> {
+    let files = arguments
+        .options()
+        .filter(|(option, _)| *option == "readconfig");
+    let is_unread = |file: &str| !file.starts_with(PROXMOX_FILES);
+    files.map(|(_, file)| file).find(|file| is_unread(file))
 }
 
 /// Returns true if KVM runs the guest, false if TCG does: QEMU's own default, unless the program is `kvm`.
@@ -51,13 +80,21 @@ fn is_kvm(arguments: &Arguments, program: &str) -> Option<bool> {
         let mut words = named.iter().flat_map(|one| one.split(':'));
         words.any(|word| word == accelerator)
     };
+    let machine = arguments.machine_type();
     match () {
         () if arguments.enables_kvm() || has("kvm") => Some(true),
         () if has("tcg") => Some(false),
         // Another one of the host's, as of macOS or Xen.
         () if !named.is_empty() => None,
+        () if unread_file(arguments).is_some() => None,
+        () if machine.is_some_and(|machine| machine.starts_with("xen")) => None,
         () => Some(["kvm", "qemu-kvm"].contains(&program)),
     }
+}
+
+/// Returns true for a machine type without vCPUs: QEMU then answers questions, or has devices of another QEMU's guest.
+fn is_without_guest(machine: &str) -> bool {
+    ["none", "x-remote"].contains(&machine)
 }
 
 /// Reads the machine, its timers and interrupt controllers, its memory and what makes QEMU log or count.
@@ -264,63 +301,6 @@ pub(super) fn served_elsewhere(name: String) -> ConfiguredDisk {
     }
 }
 
-/// The network cards, with the one that a machine of this type has by itself.
-fn nics(arguments: &Arguments, machine: &str) -> Vec<ConfiguredNic> {
-    let own = match machine {
-        "none" | "microvm" => "",
-        machine if machine.contains("q35") => "e1000e",
-        _ => "e1000",
-    };
-    let backends = arguments.by_id("netdev");
-    let with_backend = |name: String, model: &str, backend: &Properties| ConfiguredNic {
-        name,
-        model: model.to_owned(),
-        backend: backend.first("type").unwrap_or_default().to_owned(),
-        has_vhost: has_vhost(backend),
-        limit: None,
-    };
-    let devices = arguments.properties("device").filter_map(|device| {
-        let driver = device.first("driver")?;
-        let is_virtio = driver.starts_with("virtio");
-        let model =
-            card_model(driver).filter(|_| !is_virtio || driver.starts_with("virtio-net"))?;
-        let id = device.get("netdev").unwrap_or_default();
-        let name = device.get("id").unwrap_or(id).to_owned();
-        Some(with_backend(
-            name,
-            &model,
-            backends.get(id).unwrap_or(&Properties::default()),
-        ))
-    });
-    let short = arguments.properties("nic").filter_map(|nic| {
-        let given = nic.get("model").unwrap_or(own);
-        let model = card_model(given).unwrap_or_else(|| given.to_owned());
-        let name = nic.get("id").unwrap_or("-nic").to_owned();
-        (nic.first("type")? != "none").then(|| with_backend(name, &model, &nic))
-    });
-    let all: Vec<_> = devices.chain(short).collect();
-    let options = || arguments.options().map(|(option, _)| option);
-    let has_none = options().any(|option| ["nodefaults", "net", "netdev", "nic"].contains(&option));
-    if !all.is_empty() || has_none || own.is_empty() {
-        return all;
-    }
-    // QEMU's own where the command line has none.
-    vec![ConfiguredNic {
-        name: "QEMU's default card".to_owned(),
-        model: own.to_owned(),
-        backend: "user".to_owned(),
-        ..ConfiguredNic::default()
-    }]
-}
-
-/// QEMU's default for a tap is not to use it.
-fn has_vhost(backend: &Properties) -> Option<bool> {
-    let is_tap = matches!(backend.first("type"), Some("tap"));
-    let given = backend.get("vhost").map(|value| is_on(value) == Some(true));
-    let has_descriptor = backend.all().any(|(key, _)| key.starts_with("vhostfd"));
-    is_tap.then(|| has_descriptor || given.unwrap_or(false))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -458,6 +438,43 @@ mod tests {
     }
 
     #[test]
+    fn what_the_line_does_not_say_is_not_made_up() {
+        let is_kvm = |line: &str| read_line(line).is_kvm;
+        for line in [
+            "qemu-system-x86_64 -readconfig /srv/vm.cfg",
+            "qemu-system-x86_64 -machine xenfv -m 1G",
+        ] {
+            assert_eq!(is_kvm(line), None, "{line}");
+        }
+        let found = read_line("qemu-system-x86_64 -name a -readconfig /srv/vm.cfg -m 1G");
+        assert_eq!(found.nics, []);
+        assert_eq!(
+            found.source,
+            "QEMU command line of a, without what -readconfig /srv/vm.cfg has,"
+        );
+        let proxmox = read_line("kvm -readconfig /usr/share/qemu-server/pve-q35-4.0.cfg -m 1G");
+        assert_eq!(
+            (proxmox.source.as_str(), proxmox.is_kvm),
+            ("a QEMU command line", Some(true))
+        );
+    }
+
+    #[test]
+    fn a_node_on_a_drive_leads_to_its_file() {
+        let line = "kvm -drive file=a.qcow2,if=none,snapshot,id=d -drive driver=blkreplay,if=none,image=d,id=r -device ide-hd,drive=r -drive file=gluster://192.0.2.1/v/b,";
+        let disks: Vec<_> = read_line(line)
+            .disks
+            .into_iter()
+            .map(|disk| (disk.name, disk.network_storage))
+            .collect();
+        let expected = [("r", None), ("drive2", Some("gluster"))];
+        assert_eq!(
+            disks,
+            expected.map(|(name, storage)| (name.to_owned(), storage.map(str::to_owned)))
+        );
+    }
+
+    #[test]
     fn other_architectures_are_refused_by_name() {
         let line = Line::find("qemu-system-aarch64 -M virt").unwrap().unwrap();
         assert!(
@@ -466,5 +483,13 @@ mod tests {
                 .to_string()
                 .starts_with("the VM's architecture is aarch64")
         );
+        for machine in ["none", "x-remote"] {
+            let line = format!("qemu-system-x86_64 -M {machine} -m 1G");
+            let why = read(&Line::find(&line).unwrap().unwrap()).unwrap_err();
+            assert!(
+                why.to_string()
+                    .starts_with(&format!("machine type {machine} runs no guest"))
+            );
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The configuration of a VM that somebody pastes, of which nothing has to be on this host; and the twin of a VM, which
 //! takes over what it can.
 
+mod cards;
 mod command_line;
 mod domain;
 mod proxmox;
@@ -19,6 +20,9 @@ pub enum ConfigurationError {
     /// It is of a VM of another architecture.
     #[error("the VM's architecture is {0}: vmtax knows only the costs of x86-64 devices and CPUs")]
     Architecture(String),
+    /// The process runs no code of a guest.
+    #[error("machine type {0} runs no guest: give the QEMU command line of the VM itself")]
+    NoGuest(String),
 }
 
 /// Cards by the begin of their drivers' names, with the models that people know.

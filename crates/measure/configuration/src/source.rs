@@ -1,7 +1,7 @@
 //! The kinds of text that have the configuration of a VM.
 
 use super::{ConfigurationError, command_line, domain, proxmox};
-use crate::twin::command_line::{Line, is_program, last_start};
+use crate::twin::line::{Line, is_program, last_start};
 use vmtax_model::VmConfiguration;
 use vmtax_vmm::qemu::arguments::Arguments;
 
@@ -23,7 +23,7 @@ pub fn configuration(text: &str) -> Result<Option<VmConfiguration>, Configuratio
     if !text.contains("qemu") && !text.contains("kvm") {
         return Ok(None);
     }
-    let line = Line::find(&text)?;
+    let line = Line::find(text)?;
     line.map(|line| command_line::read(&line)).transpose()
 }
 

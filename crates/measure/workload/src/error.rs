@@ -131,6 +131,31 @@ pub enum WorkloadError {
     /// A job of fio that is not run.
     #[error("{0}")]
     Fio(crate::FioError),
+    /// A disk that nobody named as one to overwrite.
+    #[error(
+        "{workload}'s {option} would overwrite {path}, which vmtax did not make: --destroy {path} allows it, and the content is lost",
+        path = disk.display()
+    )]
+    NotNamed {
+        /// Workload that writes.
+        workload: WorkloadName,
+        /// The option by which it writes, with its value.
+        option: String,
+        /// Path of the disk.
+        disk: PathBuf,
+    },
+    /// A disk that is in use.
+    #[error("{workload}'s {option} would overwrite {}, {why}: unmount it, or end what uses it", disk.display())]
+    InUse {
+        /// Workload that writes.
+        workload: WorkloadName,
+        /// The option by which it writes, with its value.
+        option: String,
+        /// Path of the disk.
+        disk: PathBuf,
+        /// Clause that says what uses the disk.
+        why: String,
+    },
     /// io_uring is not available.
     #[error(
         "io_uring, which a depth above 1 needs: {0}; give depth=1, a kernel with CONFIG_IO_URING, or `sysctl \

@@ -12,6 +12,7 @@ mod error;
 mod fio;
 mod net_server;
 mod options;
+mod overwrite;
 mod recorder;
 mod share;
 mod sysbench;

@@ -148,10 +148,10 @@ pub struct PlaceArgs {
     /// The directory for files
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
-    /// The disk to read, or a written file; `operation=write` overwrites it
+    /// The disk to read, or a written file; to write to it takes --destroy
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
-    /// The disk that a fio job may overwrite: the one of --disk, named once more. It may not be mounted or in use
+    /// The disk that `operation=write` or a fio job may overwrite: the one of --disk, named once more. It may not be mounted or in use
     #[arg(long, value_name = "FILE")]
     pub destroy: Option<PathBuf>,
     /// The shared tree; only its directory `scratch` is written to

@@ -1,13 +1,16 @@
 //! The agent: alone, in poor surroundings, and as the guest's end of the protocol.
 
 use crate::common::{
-    Place, Signal, binary, fake_qemu, is_root, json, kernel, qemu, send, skipped, trials,
+    Place, Signal, Start, binary, fake_qemu, is_root, json, kernel, qemu, send, skipped, trials,
 };
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 use vmtax_model::{Metric, Probes, WorkloadName, WorkloadSpec};
 use vmtax_wire::{Decoder, Frame, Reply, Request, encode};
@@ -102,6 +105,99 @@ fn every_workload_lists_its_options_and_refuses_others() {
     place
         .vmtax("agent run cpu time=soon")
         .fails(&["time", "soon"]);
+}
+
+/// A loop device on a file; detached at the end.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn on(file: &Path) -> Option<LoopDevice> {
+        let mut losetup = Command::new("losetup");
+        let made = losetup.args(["--find", "--show"]).arg(file).output();
+        let made = made.ok().filter(|output| output.status.success());
+        let Some(made) = made else {
+            skipped("no loop device can be made");
+            return None;
+        };
+        let path = String::from_utf8(made.stdout).unwrap();
+        Some(LoopDevice(path.trim().into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+/// What writes to the disk that is given, with the option that says so.
+const WRITING: [(&str, &str); 6] = [
+    ("disk operation=write count=9", "disk's operation=write"),
+    (
+        "disk rw=randwrite iodepth=4 count=9",
+        "disk's operation=write",
+    ),
+    (
+        "disk rw=write count=9 --series stamps",
+        "disk's operation=write",
+    ),
+    (
+        "fio time=0.1 'job=--name=a --rw=randwrite'",
+        "fio's rw=randwrite",
+    ),
+    (
+        "fio time=0.1 'job=--name=a --rw=randrw --rwmixread=50'",
+        "fio's rw=randrw",
+    ),
+    ("fio time=0.1 'job=--name=a --rw=trim'", "fio's rw=trim"),
+];
+
+#[test]
+#[ignore = "needs root"]
+fn a_disk_is_overwritten_only_where_it_is_named_once_more() {
+    const BYTES: usize = 2 << 20;
+    let place = Place::new();
+    let [file, other] = ["canary", "other"].map(|name| place.put(name, vec![7; BYTES]));
+    let Some(device) = LoopDevice::on(&file) else {
+        return;
+    };
+    let canary = |path: &Path| assert!(fs::read(path).unwrap() == vec![7; BYTES]);
+    let has_fio = Command::new("fio").arg("--version").output().is_ok();
+    let writing = WRITING
+        .iter()
+        .filter(|(words, _)| has_fio || words.starts_with("disk"));
+    let start = |words: &str, disk: &Path| -> Start<'_> {
+        let words = vmtax_model::shell_words(words).unwrap();
+        let run = place.vmtax("agent run");
+        let run = words.iter().fold(run, |run, word| run.arg(word));
+        run.words("--disk").arg(disk)
+    };
+    for (words, option) in writing.clone() {
+        let would = format!("{option} would overwrite {}", device.0.display());
+        start(words, &device.0).fails(&[&would, "--destroy"]);
+        let elsewhere = start(words, &device.0).words("--destroy").arg(&other);
+        elsewhere.fails(&[&would]);
+        // The file of a loop device is its disk, whoever is named.
+        let of_loop = start(words, &file).words("--destroy").arg(&file);
+        of_loop.fails(&[option, "which is the file of /dev/loop"]);
+        let mut exclusive = OpenOptions::new();
+        let held = exclusive
+            .read(true)
+            .custom_flags(libc::O_EXCL)
+            .open(&device.0);
+        let in_use = start(words, &device.0).words("--destroy").arg(&device.0);
+        in_use.fails(&[option, "which is mounted or part of another device"]);
+        drop(held.unwrap());
+        canary(&device.0);
+        canary(&file);
+    }
+    for (words, _) in writing.filter(|(words, _)| !words.contains("trim")) {
+        let named = start(words, &device.0).words("--destroy").arg(&device.0);
+        named.succeeds();
+        assert!(fs::read(&device.0).unwrap() != vec![7; BYTES], "{words}");
+        fs::write(&device.0, vec![7; BYTES]).unwrap();
+    }
+    canary(&other);
 }
 
 #[test]

@@ -1,24 +1,14 @@
 //! Jobs of fio that somebody pasted: run by the host's fio, natively and in a guest, with its own figures; what names another file,
 //! device or program is refused by its name.
 
-use crate::common::{
-    Place, is_root, json, kernel, kvm_guest_options, number, root_methods, skipped,
-};
+use crate::common::{Place, is_root, json, kernel, kvm_guest_options, number, root_methods};
+use crate::fio_kinds::{clats, has_fio};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use vmtax_model::testing::KvmGuest;
-
-/// True if this machine has fio.
-fn has_fio() -> bool {
-    let is_there = Command::new("fio").arg("--version").output().is_ok();
-    if !is_there {
-        skipped("fio is not installed");
-    }
-    is_there
-}
 
 /// The corpus of the fuzz target: jobs as people paste them.
 fn case(name: &str) -> PathBuf {
@@ -354,6 +344,13 @@ fn by_hand_examples_of_fio_are_run_as_fio_reads_them_or_refused() {
         if shown.stderr.is_empty() {
             assert_eq!(jobs, expected, "{}", file.display());
         }
+        // fio 3.33 itself does not end such a job with a time, and another begins after minutes.
+        if ["offload", "startdelay"]
+            .iter()
+            .any(|part| job.contains(part))
+        {
+            continue;
+        }
         let run = place.vmtax("agent run fio time=0.1 --disk").arg(&disk);
         let run = run.words("--destroy").arg(&disk).arg(format!("job={job}"));
         let ran = run.start(300).outcome();
@@ -435,10 +432,10 @@ fn part_of_layers(place: &Place, report: &Value, machine: &str) -> f64 {
         };
         let record = read("trial.json");
         if record["machine"] == machine && record["probes"] == "layers" {
-            let clat = &read("fio.json")["jobs"][0]["read"]["clat_ns"];
-            let count = clat["N"].as_u64().unwrap();
-            total += number(&clat["mean"]) * count as f64;
-            requests += count;
+            for of in clats(&read("fio.json")) {
+                total += number(&of["mean"]) * of["N"].as_u64().unwrap() as f64;
+                requests += of["N"].as_u64().unwrap();
+            }
         }
     }
     let mean = total / requests as f64;
@@ -463,9 +460,11 @@ fn part_of_layers(place: &Place, report: &Value, machine: &str) -> f64 {
     sum / traced
 }
 
-const JOBS: [&str; 2] = [
+const JOBS: [&str; 3] = [
     "fio --name=a --rw=randread --bs=4k --direct=1",
     "fio --name=a --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=4",
+    // fio reads again what it has written: these reads count, too.
+    "fio --name=a --rw=randwrite --bs=4k --direct=1 --size=256k --verify=crc32c --verify_backlog=8",
 ];
 
 #[test]

@@ -19,6 +19,7 @@ mod exec_options;
 mod exec_packets;
 mod faults;
 mod fio;
+mod fio_kinds;
 mod get_qemu;
 mod golden;
 mod guest_trace;

@@ -18,9 +18,9 @@ pub struct Places {
     /// Folder for `fileio`'s files, the temporary files of `syscalls`, and what `tree` copies. Whatever a workload puts
     /// there it removes.
     pub files: Option<PathBuf>,
-    /// Block device or written file for the workload `disk`; written to only with `operation=write`.
+    /// Block device or written file for the workload `disk`; written to only where `destroy` names it, too.
     pub disk: Option<PathBuf>,
-    /// The disk or file that a program of the host may overwrite: vmtax's own, or the one that the user named as such.
+    /// The disk or file that a workload may overwrite: vmtax's own, or the one that the user named as such.
     pub destroy: Option<PathBuf>,
     /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`. For a program of
     /// the host it is the host's root, natively `None`.

@@ -1,60 +1,14 @@
 //! A QEMU command line, and the twin of what it starts.
 
 use super::drives::{disks, read_disk, switch};
+use super::line::{Line, file_name};
 use super::{FIRMWARE, TOPOLOGY, Twin, TwinError, choose};
 use std::path::PathBuf;
 use vmtax_host::find_program;
 use vmtax_vmm::qemu::arguments::{Arguments, Properties};
 use vmtax_vmm::qemu::block_graph::BlockGraph;
 
-/// QEMU's program for x86-64, and its names of distributions.
-const PROGRAMS: [&str; 4] = ["qemu-system-x86_64", "qemu-kvm", "kvm", "qemu"];
-/// Programs that decide on which CPUs, with which priority or within which limits QEMU runs.
-const WRAPPERS: [&str; 9] = [
-    "cgexec",
-    "chrt",
-    "ionice",
-    "nice",
-    "numactl",
-    "prlimit",
-    "schedtool",
-    "systemd-run",
-    "taskset",
-];
-/// Those that change nothing of its speed.
-const SILENT_WRAPPERS: [&str; 6] = ["env", "exec", "nohup", "setsid", "sudo", "time"];
-
-/// A QEMU command line as people have it.
-pub(crate) struct Line {
-    /// The words from QEMU's program on.
-    pub words: Vec<String>,
-    /// Programs before it that decide where and how QEMU runs.
-    pub wrappers: Vec<String>,
-}
-
 impl Line {
-    /// Reads a line; `None` for any other.
-    pub fn find(text: &str) -> Result<Option<Line>, TwinError> {
-        let mut wrappers = words(text)?;
-        let is_before_qemu = |word: &String| {
-            let name = file_name(word);
-            WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name) || is_assignment(word)
-        };
-        let begin = wrappers.iter().position(|word| is_program(word));
-        let is_line = |at: &usize| *at == 0 || wrappers.first().is_some_and(is_before_qemu);
-        let Some(begin) = begin.filter(is_line) else {
-            return Ok(None);
-        };
-        let words = wrappers.split_off(begin);
-        if words.len() < 2 {
-            return Ok(None);
-        }
-        match words.iter().find_map(|word| variable(word)) {
-            Some(name) => Err(TwinError::Variable(name.chars().take(60).collect())),
-            None => Ok(Some(Line { words, wrappers })),
-        }
-    }
-
     /// The twin of what it starts; of the disk of that name, else of the first.
     pub fn twin(&self, disk: Option<&str>) -> Result<Twin, TwinError> {
         let mut twin = read(&self.words, disk)?;
@@ -63,60 +17,6 @@ impl Line {
         }
         Ok(twin)
     }
-
-    /// The programs before QEMU that decide where and how it runs.
-    pub fn deciding_wrappers(&self) -> impl Iterator<Item = &str> {
-        let names = self.wrappers.iter().map(|word| file_name(word));
-        names.filter(|name| WRAPPERS.contains(name))
-    }
-}
-
-/// Returns true for `NAME=VALUE`, which sets a variable of QEMU's environment.
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    })
-}
-
-/// The variable of a shell that a word has.
-fn variable(word: &str) -> Option<&str> {
-    let (at, _) = word.match_indices('$').find(|(at, _)| {
-        let next = word[at + 1..].bytes().next();
-        next.is_some_and(|b| b.is_ascii_alphabetic() || b"_{(".contains(&b))
-    })?;
-    let name = &word[at + 1..];
-    let is_end = |c: char| !c.is_ascii_alphanumeric() && !"_{(".contains(c);
-    let end = name.find(is_end).unwrap_or(name.len());
-    Some(&word[at..at + 1 + end])
-}
-
-/// The command line in a file: without lines of comment; of libvirt's log of a domain the last.
-pub(crate) fn last_start(text: &str) -> String {
-    let started = text.rsplit_once(": starting up libvirt version");
-    let of_start = |(_, rest): (&str, &'_ str)| {
-        rest.split_once('\n')
-            .map_or("", |(_, rest)| rest)
-            .to_owned()
-    };
-    let Some(log) = started.map(of_start) else {
-        let lines = text
-            .lines()
-            .filter(|line| !line.trim_start().starts_with('#'));
-        return lines.map(|line| format!("{line}\n")).collect();
-    };
-    let mut lines = String::new();
-    for line in log.lines() {
-        lines += &format!("{line}\n");
-        if !line.ends_with('\\') {
-            break;
-        }
-    }
-    lines
-}
-
-/// The words of a line as a shell has them.
-pub(super) fn words(line: &str) -> Result<Vec<String>, TwinError> {
-    vmtax_model::shell_words(line).ok_or(TwinError::Quote)
 }
 
 /// A machine type with what of its properties a twin takes over; names the others.
@@ -198,17 +98,6 @@ fn program_of(program: &str) -> Option<PathBuf> {
     } else {
         find_program(program)
     }
-}
-
-/// Returns the name of a program without its folder.
-pub(crate) fn file_name(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or(word)
-}
-
-/// Returns true if a word is QEMU's program.
-pub(crate) fn is_program(word: &str) -> bool {
-    let name = file_name(word);
-    PROGRAMS.contains(&name) || name.starts_with("qemu-system-")
 }
 
 /// The architecture of one of QEMU's programs, where that is not x86.
@@ -297,7 +186,6 @@ fn name_other_options(arguments: &Arguments, twin: &mut Twin) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use vmtax_model::shell_line;
 
     fn twin_of(line: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
         read(
@@ -531,27 +419,6 @@ mod tests {
         assert!(missing.unwrap_err().to_string().contains("no file for it"));
     }
 
-    #[test]
-    fn a_line_is_read_as_a_shell_reads_it() {
-        let read =
-            words("qemu  -m 1G \\\n -append 'a b' -device '{\"a\": 1}' \"x\\\"y\\n\" ''").unwrap();
-        assert_eq!(
-            read,
-            [
-                "qemu",
-                "-m",
-                "1G",
-                "-append",
-                "a b",
-                "-device",
-                "{\"a\": 1}",
-                "x\"y\\n",
-                ""
-            ]
-        );
-        assert!(matches!(words("qemu 'x"), Err(TwinError::Quote)));
-    }
-
     fn read_line(text: &str) -> Result<Twin, TwinError> {
         Line::find(text).and_then(|line| line.unwrap().twin(None))
     }
@@ -567,7 +434,6 @@ mod tests {
             .filter_map(|line| line.strip_suffix(" before QEMU"))
             .collect();
         assert_eq!(of_wrappers, ["taskset", "chrt"]);
-        assert!(Line::find("web01 kvm").unwrap().is_none());
     }
 
     #[test]
@@ -584,11 +450,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn what_a_shell_would_print_is_read_as_it_was(all in proptest::collection::vec("[ -~]{0,10}", 1..6)) {
-            prop_assert_eq!(words(&shell_line(&all)).unwrap(), all);
-        }
-
         #[test]
         fn any_arguments_are_survived(
             all in proptest::collection::vec("(-device|-drive|-blockdev|-object|-M|-m|-smp|[a-z{}\":=,.-]{0,30}|drive=d,id=x|id=d,if=none,file=(json:|rbd:|/x)|node-name=d,file(\\.file){0,12}\\.(filename|driver)=d)", 0..10),

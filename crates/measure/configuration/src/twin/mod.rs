@@ -7,6 +7,7 @@ mod domain_edit;
 pub(crate) mod domain_xml;
 pub(crate) mod drives;
 mod image;
+pub(crate) mod line;
 mod source;
 
 pub use domain_edit::{DomainEdit, edit_domain};
@@ -181,6 +182,14 @@ pub enum TwinError {
     /// A variable of a shell is not filled in.
     #[error("the QEMU command line has the variable {0}: replace it with its value")]
     Variable(String),
+    /// Something was left out of it.
+    #[error(
+        "the QEMU command line has {0}, which stands for something that was left out: put that in its place"
+    )]
+    LeftOut(String),
+    /// It prints a list.
+    #[error("the QEMU command line prints what QEMU has and starts no VM: give one that starts it")]
+    Help,
     /// The VM's architecture is not x86.
     #[error("the VM's architecture is {0}: vmtax boots only x86-64 guests")]
     Architecture(String),

@@ -1,10 +1,10 @@
 //! Sources of a test guest that people give: a VM's name, a file, a command line.
 
-use super::command_line::{Line, last_start, words};
+use super::line::{Line, last_start};
 use super::{Twin, TwinError, command_line, domain, edit_domain, image};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use vmtax_model::{Manager, VmSettings, without_secrets};
+use vmtax_model::{Manager, VmSettings, shell_words, without_secrets};
 use vmtax_vmm::qemu::arguments::{Arguments, path_of};
 use vmtax_vmm::qemu::libvirt::{domain_xml as stored, domain_xml_of};
 use vmtax_vmm::{FindError, Monitor, Vm};
@@ -28,7 +28,7 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
         let line = if is_xml {
             None
         } else {
-            Line::find(&last_start(&text))?
+            Line::find(last_start(&text))?
         };
         let mut twin = match line {
             Some(line) => line.twin(disk)?,
@@ -216,8 +216,11 @@ pub fn read_twin(text: &str) -> usize {
             "an edit broke {text}"
         );
     }
+    let words = shell_words(text).unwrap_or_default();
+    let line = Line::find(text).ok().flatten();
     settings_count(domain::read(text, None))
-        + settings_count(command_line::read(&words(text).unwrap_or_default(), None))
+        + settings_count(command_line::read(&words, None))
+        + line.map_or(0, |line| settings_count(line.twin(None)))
 }
 
 /// A longer text is no configuration, and no report that anybody pastes; bytes.

@@ -12,10 +12,11 @@ pub(crate) const X2APIC: &str = "x2apic";
 /// Room for the paths of a JSON object's fields, bytes: each has the names of those that it is in.
 const MAX_KEYS: usize = 64 << 20;
 /// Options of QEMU that have no argument.
-const FLAGS: [&str; 47] = [
+const FLAGS: [&str; 48] = [
     "S",
     "alt-grab",
     "async-teardown",
+    "audio-help",
     "ctrl-grab",
     "curses",
     "daemonize",
@@ -108,7 +109,7 @@ impl Arguments {
                 return Some(("hda", word));
             };
             let option = option.trim_start_matches('-');
-            let has_value = |next: &&str| !FLAGS.contains(&option) && !next.starts_with('-');
+            let has_value = |next: &&str| has_argument(option) && !next.starts_with('-');
             Some((option, words.next_if(has_value).unwrap_or_default()))
         })
     }
@@ -406,6 +407,11 @@ impl Properties {
         }
         Some(())
     }
+}
+
+/// Returns true if an option of QEMU, without its dashes, has an argument.
+pub fn has_argument(option: &str) -> bool {
+    !FLAGS.contains(&option)
 }
 
 /// The parts between commas, of which two stand for one that is part of a value.

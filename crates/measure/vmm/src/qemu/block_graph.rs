@@ -325,7 +325,10 @@ impl BlockGraph {
     /// The node that an option names, or has within.
     fn child(&self, node: &Node, key: &str) -> Option<usize> {
         let within = node.within.iter().find(|(own, _)| own == key);
-        let named = || self.by_name.get(node.options.get(key)?);
+        let named = || {
+            let name = node.options.get(key)?;
+            self.by_name.get(name).or(self.by_drive.get(name))
+        };
         within.map(|(_, at)| at).or_else(named).copied()
     }
 
@@ -518,7 +521,9 @@ fn drive_options(drive: &Properties) -> Properties {
     let (mut all, mut specific) = (Properties::default(), Properties::default());
     let driver = drive.get("driver").or(drive.get("format"));
     let is_file = driver.is_some_and(|driver| FILES.contains(&driver));
-    for (key, value) in drive.all() {
+    // A comma may be the last.
+    let given = drive.all().filter(|property| *property != ("", ""));
+    for (key, value) in given {
         // A word alone is a switch.
         let (key, value) = if key.is_empty() {
             (value, "on")

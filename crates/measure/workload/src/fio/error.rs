@@ -35,26 +35,6 @@ pub enum FioError {
     /// A command line that cannot be read.
     #[error("{0}")]
     CommandLine(String),
-    /// A disk that nobody named as one to overwrite.
-    #[error(
-        "fio's {option} would overwrite {disk}, which vmtax did not make: --destroy {disk} allows it, and the content is lost"
-    )]
-    NotNamed {
-        /// The option that writes, with its value.
-        option: String,
-        /// Path of the disk.
-        disk: String,
-    },
-    /// A disk that is in use.
-    #[error("fio's {option} would overwrite {disk}, {why}: unmount it, or end what uses it")]
-    InUse {
-        /// The option that writes, with its value.
-        option: String,
-        /// Path of the disk.
-        disk: String,
-        /// Clause that says what uses the disk.
-        why: String,
-    },
     /// More jobs than are run.
     #[error("the job has {0}: name one of its sections with --section")]
     TooLarge(String),

@@ -4,7 +4,7 @@
 use super::command_line;
 use super::error::{FioError, named};
 use super::options::{self, Rule};
-use super::section::{FioOption, Section, plain_name, size};
+use super::section::{FioOption, Section, is_read, plain_name, size};
 use crate::BlockWork;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -233,10 +233,19 @@ impl FioJob {
             let too_large = section.size_over(bytes).is_some();
             for FioOption { name, value } in &section.options {
                 let is_time = seconds > 0.0 && options::TIMES.contains(&name.as_str());
-                if is_time || (name == "size" && too_large) {
+                if is_time {
+                    continue;
+                }
+                if name == "size" && too_large {
+                    // From an offset on the disk has less, which fio itself finds; some options need a size.
+                    if !section.has_offset() {
+                        let _ = writeln!(text, "size={bytes}");
+                    }
                     continue;
                 }
                 let _ = match value.as_str() {
+                    // Of its flags fio's output has those with a value alone.
+                    "" if options::is_flag(name) => writeln!(text, "{name}=1"),
                     "" => writeln!(text, "{name}"),
                     value => writeln!(text, "{name}={value}"),
                 };
@@ -270,6 +279,11 @@ impl FioJob {
                     "no runtime: each job runs for {seconds} s, over its size again and again"
                 ));
             }
+            if let Some(verify) = section.unverified().filter(|_| seconds > 0.0) {
+                add(format!(
+                    "verify={verify}: fio writes for all of {seconds} s and reads nothing back; verify_backlog=N has it read back each N writes"
+                ));
+            }
             let times = options::TIMES.iter().filter(|_| seconds > 0.0);
             for name in times {
                 if let Some(value) = section.get(name).filter(|_| *name != "time_based") {
@@ -283,7 +297,6 @@ impl FioJob {
     /// The first option by which a job may write to the disk, with its value; `None` where all only read.
     pub(crate) fn writing_option(&self) -> Option<String> {
         let mut directions = self.sections.iter().filter_map(|section| section.get("rw"));
-        let is_read = |rw: &str| matches!(rw.split(':').next(), Some("read" | "randread"));
         directions.find(|rw| !is_read(rw)).map(|rw| named("rw", rw))
     }
 

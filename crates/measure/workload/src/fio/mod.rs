@@ -5,15 +5,13 @@ mod error;
 mod job;
 mod options;
 mod output;
-mod overwrite;
 mod sandbox;
 mod section;
 
 pub use error::FioError;
 pub use job::{FioJob, FioPaste};
-pub(crate) use output::Summary;
 pub use output::{FioDirection, FioJobResult, FioLatency, FioOutput, fio_output, json_documents};
-pub(crate) use overwrite::claim;
+pub(crate) use output::{FioPrinted, Summary};
 pub use sandbox::set_mount_attributes;
 pub(crate) use sandbox::{DISK, Sandboxed, run};
 

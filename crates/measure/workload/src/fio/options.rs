@@ -2,7 +2,8 @@
 //!
 //! It is a list of what is known to be harmless, not of what is harmful: fio has several hundred options, and each version more. An
 //! option that is missing here is refused by its name, which costs a line; one that is missing in a list of harmful ones could cost
-//! a disk. The sandbox is the second wall: it has no other disk, file or network. Source: fio(1) of fio 3.33 and 3.39.
+//! a disk. The sandbox is the second wall: it has no other disk, file or network. Source: fio(1) of fio 3.33 and 3.39,
+//! and fio's examples.
 
 use super::error::FioError;
 
@@ -127,6 +128,7 @@ const KEPT: &[&str] = &[
     "priohint",
     "random_distribution",
     "random_generator",
+    "random_sequence_stride",
     "randrepeat",
     "randseed",
     "rate",
@@ -151,11 +153,15 @@ const KEPT: &[&str] = &[
     "size",
     "slat_percentiles",
     "softrandommap",
+    "spr_num_regions",
+    "spr_op",
+    "sprandom",
     "sqthread_poll",
     "sqthread_poll_cpu",
     "startdelay",
     "stats",
     "steadystate",
+    "steadystate_check_interval",
     "steadystate_duration",
     "steadystate_ramp_time",
     "stonewall",
@@ -230,6 +236,8 @@ const LEFT_OUT: &[&str] = &[
     "log_unix_epoch",
     "log_window_value",
     "per_job_logs",
+    // Of the profile `tiobench`: without it, it says nothing.
+    "threads",
     "unique_filename",
     "unlink",
     "unlink_each_loop",
@@ -319,6 +327,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("readwrite", "rw"),
     ("ss", "steadystate"),
     ("ss_dur", "steadystate_duration"),
+    ("ss_interval", "steadystate_check_interval"),
     ("ss_ramp", "steadystate_ramp_time"),
     ("timeout", "runtime"),
     ("wait_for_previous", "stonewall"),

@@ -1,7 +1,7 @@
 //! fio's JSON (`--output-format=json` and `json+`). Text may stand before and behind it.
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use vmtax_model::Latency;
@@ -26,6 +26,31 @@ pub fn json_documents<T: DeserializeOwned>(output: &str) -> Vec<T> {
         }
     }
     all
+}
+
+/// What fio printed: its JSON, and the lines that are none of it.
+pub(crate) struct FioPrinted<'a> {
+    /// The first document.
+    pub json: &'a str,
+    /// Lines before and behind it.
+    pub messages: Vec<&'a str>,
+}
+
+impl FioPrinted<'_> {
+    /// Finds the JSON in an output; `None` without any.
+    pub fn of(output: &str) -> Option<FioPrinted<'_>> {
+        let begin = beginning(output)?;
+        let mut documents =
+            serde_json::Deserializer::from_str(&output[begin..]).into_iter::<IgnoredAny>();
+        documents.next()?.ok()?;
+        let end = begin + documents.byte_offset();
+        let others = output[..begin].lines().chain(output[end..].lines());
+        let messages = others.map(str::trim).filter(|line| !line.is_empty());
+        Some(FioPrinted {
+            json: &output[begin..end],
+            messages: messages.collect(),
+        })
+    }
 }
 
 /// Where a line begins with an object.
@@ -80,6 +105,8 @@ pub struct FioJobResult {
 pub struct FioDirection {
     /// Number of requests; 0 in an output of an older fio.
     pub total_ios: u64,
+    /// Bytes in all; 0 in an output of an older fio.
+    pub io_bytes: f64,
     /// Requests a second.
     pub iops: f64,
     /// KiB a second.
@@ -160,6 +187,14 @@ impl FioDirection {
         match self.total_ios {
             0 => self.iops * self.runtime / 1e3,
             count => count as f64,
+        }
+    }
+
+    /// Number of bytes; reads that verify each write soon after it have no rate.
+    fn bytes(&self) -> f64 {
+        match self.io_bytes {
+            none if none <= 0.0 => self.bytes_per_s() * self.runtime / 1e3,
+            bytes => bytes,
         }
     }
 
@@ -253,7 +288,7 @@ impl Summary {
         };
         let directions = || jobs.iter().flat_map(FioJobResult::directions);
         let requests: f64 = directions().map(|(_, one)| one.requests()).sum();
-        let bytes = directions().map(|(_, one)| one.bytes_per_s() * one.runtime / 1e3);
+        let bytes = directions().map(|(_, one)| one.bytes());
         self.is_sequence = true;
         self.seconds = duration / 1e3;
         self.iops = requests / self.seconds;
@@ -369,6 +404,37 @@ mod tests {
             .options
             .insert("rw".to_owned(), Value::from("randrw"));
         assert_eq!(summary(&[verifies]), (2000.0, 8_192_000.0, 1.0, false));
+    }
+
+    #[test]
+    fn reads_that_verify_each_write_soon_count_over_its_time() {
+        let mut verifies = job(
+            "a",
+            0,
+            1000.0,
+            &[("rw", "randwrite"), ("verify_backlog", "8")],
+        );
+        verifies.write.io_bytes = 4_096_000.0;
+        verifies.read = FioDirection {
+            total_ios: 500,
+            io_bytes: 2_048_000.0,
+            ..FioDirection::default()
+        };
+        let all = Summary::of(&[verifies]);
+        assert_eq!(
+            (all.iops, all.bytes, all.seconds),
+            (1500.0, 6_144_000.0, 1.0)
+        );
+    }
+
+    #[test]
+    fn messages_are_none_of_the_json() {
+        let printed = FioPrinted::of(TWO).unwrap();
+        assert_eq!(printed.messages, ["note: a line of fio's own"]);
+        assert!(serde_json::from_str::<Value>(printed.json).is_ok());
+        let behind = FioPrinted::of("{}\n\nfio: done\n").unwrap();
+        assert_eq!((behind.json, behind.messages), ("{}", vec!["fio: done"]));
+        assert!(FioPrinted::of("fio: none").is_none() && FioPrinted::of("{ \"a\"").is_none());
     }
 
     #[test]

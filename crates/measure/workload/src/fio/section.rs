@@ -71,6 +71,22 @@ impl Section {
         depth.saturating_mul(self.number("numjobs"))
     }
 
+    /// Returns true if its requests do not begin where the disk does.
+    pub fn has_offset(&self) -> bool {
+        let mut options = self.options.iter();
+        options.any(|option| ["offset", "offset_increment"].contains(&option.name.as_str()))
+    }
+
+    /// How it verifies what it writes, where that begins when all is written; `None` of other jobs.
+    pub fn unverified(&self) -> Option<&str> {
+        let writes = self.get("rw").is_some_and(|rw| !is_read(rw));
+        let is_later = self.get("verify_backlog").is_none() && self.get("do_verify") != Some("0");
+        let verify = self
+            .get("verify")
+            .filter(|how| !["none", "null"].contains(how));
+        verify.filter(|_| writes && is_later)
+    }
+
     /// Returns the job's size where that is more than a disk of `bytes` has; the engine `null` has no disk.
     pub fn size_over(&self, bytes: u64) -> Option<&str> {
         if self.get("ioengine") == Some("null") {
@@ -79,6 +95,11 @@ impl Section {
         self.get("size")
             .filter(|text| size(text).is_some_and(|size| size > bytes))
     }
+}
+
+/// Returns true for a value of `rw` that only reads.
+pub(super) fn is_read(rw: &str) -> bool {
+    matches!(rw.split(':').next(), Some("read" | "randread"))
 }
 
 /// Bytes, with a suffix of fio's of which the first letter counts; `None` for a percentage and what is no size.

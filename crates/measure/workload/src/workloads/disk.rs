@@ -10,11 +10,12 @@ use crate::descriptor::{Workload, Yield, options_of, workload};
 use crate::options::{
     self, Options, Word, alias, alias_of, count, must_end, nanoseconds, one_of, seconds, size,
 };
+use crate::overwrite::claim;
 use crate::recorder::Recorder;
 use crate::{Clock, WorkloadError};
 use fastrand::Rng;
 use io_uring::{IoUring, opcode, types};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -96,7 +97,7 @@ impl BlockWork {
         let (what, option) = ("a block device or a written file", "--disk FILE");
         let missing = WorkloadError::no_place(WorkloadName::Disk, what, option);
         let path = places.disk.as_deref().ok_or(missing)?;
-        let disk = OpenDisk::open(path, self)?;
+        let disk = OpenDisk::open(path, places, self)?;
         if self.depth == 1 {
             run_one_by_one(self, &disk, clock, note)
         } else {
@@ -236,21 +237,19 @@ struct OpenDisk {
     pub file: File,
     /// Bytes in whole blocks.
     pub end: u64,
+    /// Keeps others from a disk that is overwritten.
+    _claim: Option<File>,
 }
 
 impl OpenDisk {
     /// Opens the disk for direct requests and finds its size.
-    pub fn open(path: &Path, work: &BlockWork) -> Result<OpenDisk, WorkloadError> {
-        // Before it is opened: opening a FIFO would wait for a writer.
-        let metadata = path.metadata();
-        let kind = metadata
-            .map_err(|e| failed("read the metadata of", path, e))?
-            .file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            let why = "is neither a file nor a block device: give one with --disk";
-            return Err(WorkloadError::unreadable(path, why));
-        }
-        let mut file = open_direct(path, work.write, kind.is_block_device())?;
+    pub fn open(path: &Path, places: &Places, work: &BlockWork) -> Result<OpenDisk, WorkloadError> {
+        let file_type = file_type(path)?;
+        let claim = match work.write {
+            true => Some(claim(path, places, WorkloadName::Disk, "operation=write")?),
+            false => None,
+        };
+        let mut file = open_direct(path, work.write)?;
         // A block device's metadata say nothing of its size; its end does.
         let bytes = file
             .seek(SeekFrom::End(0))
@@ -259,7 +258,7 @@ impl OpenDisk {
             let why = format!("has {bytes} bytes: give a disk of at least {SMALLEST}");
             return Err(WorkloadError::unreadable(path, why));
         }
-        if kind.is_file() {
+        if file_type.is_file() {
             // Also finds space that is reserved but not written, which reads as zeros without a disk.
             // SAFETY: lseek has no memory to be safe about.
             let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
@@ -282,6 +281,7 @@ impl OpenDisk {
             path: path.to_owned(),
             file,
             end: blocks * work.block,
+            _claim: claim,
         })
     }
 
@@ -315,12 +315,26 @@ impl OpenDisk {
     }
 }
 
-fn open_direct(path: &Path, write: bool, is_device: bool) -> Result<File, WorkloadError> {
-    // The kernel then refuses to overwrite a block device that is mounted.
-    let alone = if write && is_device { libc::O_EXCL } else { 0 };
+/// Returns the file type of a disk before it is opened: opening a FIFO would wait for a writer.
+///
+/// # Errors
+/// A path that is neither a file nor a block device.
+pub(crate) fn file_type(path: &Path) -> Result<FileType, WorkloadError> {
+    let metadata = path.metadata();
+    let file_type = metadata
+        .map_err(|e| failed("read the metadata of", path, e))?
+        .file_type();
+    if file_type.is_file() || file_type.is_block_device() {
+        return Ok(file_type);
+    }
+    let why = "is neither a file nor a block device: give one with --disk";
+    Err(WorkloadError::unreadable(path, why))
+}
+
+fn open_direct(path: &Path, write: bool) -> Result<File, WorkloadError> {
     let mut options = OpenOptions::new();
     options.read(!write).write(write);
-    let opened = options.custom_flags(libc::O_DIRECT | alone).open(path);
+    let opened = options.custom_flags(libc::O_DIRECT).open(path);
     opened.map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL) => WorkloadError::unreadable(
             path,
@@ -334,9 +348,6 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> WorkloadError
     let fix = match source.kind() {
         ErrorKind::NotFound => "give an existing block device or file with --disk",
         ErrorKind::PermissionDenied => "run as root, or give a file of your own with --disk",
-        ErrorKind::ResourceBusy => {
-            "it is in use, perhaps mounted: give a disk whose content nobody needs"
-        }
         _ => "give another block device or file with --disk",
     };
     WorkloadError::File {

@@ -2,8 +2,10 @@
 //! requests; the figures are those of its JSON, of all jobs together.
 
 use crate::descriptor::{Workload, Yield, options_of, workload};
-use crate::fio::{FioJob, FioPaste, INSTALL_FIO, Sandboxed, Summary, claim, fio_output, run};
+use crate::fio::{FioJob, FioPaste, FioPrinted, INSTALL_FIO, Sandboxed, Summary, fio_output, run};
 use crate::options::{self, seconds, text};
+use crate::overwrite::claim;
+use crate::workloads::disk::file_type;
 use crate::{BlockWork, Clock, WorkloadError};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -22,6 +24,9 @@ workload! {
 const JOB: &str = "job";
 /// A longer output is read and not kept, bytes: it is part of a message.
 const MAX_KEPT: usize = 1 << 20;
+/// More messages of fio, and more letters of one, are no notes.
+const MAX_MESSAGES: usize = 8;
+const MAX_MESSAGE: usize = 200;
 const BYTES_PER_MIB: f64 = 1_048_576.0;
 /// Folders in which a guest looks for fio, whose environment has no PATH of the host's.
 const FOLDERS: [&str; 5] = [
@@ -84,8 +89,8 @@ impl Workload for Fio {
         let writes = job.writing_option();
         let claimed = writes
             .as_deref()
-            .map(|option| claim(disk, places.destroy.as_deref(), option));
-        let claimed = claimed.transpose().map_err(WorkloadError::Fio)?;
+            .map(|option| claim(disk, places, WorkloadName::Fio, option))
+            .transpose()?;
         let output = run(&Sandboxed {
             program: &program,
             base,
@@ -97,14 +102,30 @@ impl Workload for Fio {
         drop(claimed);
         let mut figures = figures(&output)?;
         figures.notes.extend(job.differences(bytes, 0.0));
-        match output.len() {
-            ..=MAX_KEPT => figures.output = Some(output),
-            long => figures.notes.push(format!(
-                "fio's output has {} MiB, and is not kept",
-                long >> 20
-            )),
-        }
+        keep(&output, &mut figures);
         Ok(figures)
+    }
+}
+
+/// Keeps fio's JSON, and what it says besides as notes.
+fn keep(output: &str, figures: &mut Yield) {
+    let Some(printed) = FioPrinted::of(output) else {
+        return;
+    };
+    let messages = printed.messages.iter().take(MAX_MESSAGES);
+    figures.notes.extend(messages.map(|line| {
+        let text = line.strip_prefix("fio: ").unwrap_or(line);
+        format!(
+            "fio says: {}",
+            text.chars().take(MAX_MESSAGE).collect::<String>()
+        )
+    }));
+    match printed.json.len() {
+        ..=MAX_KEPT => figures.output = Some(printed.json.to_owned()),
+        long => figures.notes.push(format!(
+            "fio's output has {} MiB, and is not kept",
+            long >> 20
+        )),
     }
 }
 
@@ -128,6 +149,7 @@ fn program(base: &Path) -> Option<PathBuf> {
 
 /// Size of a disk or file, bytes.
 fn size(disk: &Path) -> Result<u64, WorkloadError> {
+    file_type(disk)?;
     // A device's metadata say nothing of its size; its end does.
     let end = File::open(disk).and_then(|mut file| file.seek(SeekFrom::End(0)));
     end.map_err(|e| {

@@ -18,6 +18,7 @@ fn spec(options: &[(&str, &str)]) -> WorkloadSpec {
 fn places(disk: &Path) -> Places {
     Places {
         disk: Some(disk.to_owned()),
+        destroy: Some(disk.to_owned()),
         ..Places::default()
     }
 }
@@ -118,6 +119,38 @@ fn a_disk_that_cannot_be_measured_is_refused_with_the_reason() {
         .unwrap_err()
         .to_string();
     assert!(none.contains("--disk FILE"), "{none}");
+}
+
+#[test]
+fn a_disk_that_is_not_named_is_not_overwritten() {
+    let directory = directory();
+    let disk = written(&directory, 4 << 20);
+    let other = directory.path().join("other");
+    fs::write(&other, "").unwrap();
+    for destroy in [None, Some(other)] {
+        let places = Places {
+            destroy,
+            ..places(&disk)
+        };
+        for depth in ["1", "4"] {
+            let write = spec(&[("operation", "write"), ("depth", depth), ("count", "9")]);
+            let refusals = [
+                run(&write, &places).map(drop),
+                run_with_series(&write, &places).map(drop),
+            ];
+            for refusal in refusals {
+                let why = refusal.unwrap_err().to_string();
+                let named = format!("--destroy {} allows it", disk.display());
+                assert!(
+                    why.starts_with("disk's operation=write would overwrite /")
+                        && why.contains(&named),
+                    "{why}"
+                );
+            }
+        }
+        run(&spec(&[("count", "9")]), &places).unwrap();
+    }
+    assert!(fs::read(&disk).unwrap().iter().all(|&b| b == 0x5a));
 }
 
 #[test]

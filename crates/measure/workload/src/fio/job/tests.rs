@@ -137,8 +137,10 @@ fn the_disk_stands_in_for_every_file() {
     let text = read.job.file("/disk", 256 << 20, 1.0);
     assert_eq!(
         text,
-        "[a]\nrw=write\nfilename=/disk\nallow_file_create=0\nfallocate=none\nruntime=1000ms\ntime_based=1\n"
+        "[a]\nsize=268435456\nrw=write\nfilename=/disk\nallow_file_create=0\nfallocate=none\nruntime=1000ms\ntime_based=1\n"
     );
+    let behind = FioPaste::read("[a]\nsize=4G\noffset=1M\nrw=write\n", None).unwrap();
+    assert!(!behind.job.file("/disk", 256 << 20, 1.0).contains("size="));
     assert_eq!(read.notes.len(), 2, "{:?}", read.notes);
     let differences = read.job.differences(256 << 20, 1.0);
     assert!(differences[0].starts_with("size=4G") && differences[1].starts_with("runtime=30"));
@@ -148,6 +150,46 @@ fn the_disk_stands_in_for_every_file() {
     assert!(
         whole.contains("size=4G\nruntime=30\n") && !whole.contains("time_based"),
         "{whole}"
+    );
+}
+
+#[test]
+fn a_job_that_would_verify_after_its_time_says_so() {
+    let notes = |options: &str| {
+        let job = FioPaste::read(&format!("[a]\nruntime=9\n{options}"), None)
+            .unwrap()
+            .job;
+        let notes = job.differences(1 << 20, 2.0).into_iter();
+        notes
+            .filter(|note| note.starts_with("verify="))
+            .collect::<Vec<_>>()
+    };
+    let said = notes("rw=randwrite\nverify=crc32c\n");
+    assert!(
+        said[0].starts_with("verify=crc32c: fio writes for all of 2 s"),
+        "{said:?}"
+    );
+    for other in [
+        "rw=read\nverify=crc32c\n",
+        "rw=write\nverify=md5\nverify_backlog=8\n",
+        "rw=write\nverify=md5\ndo_verify=0\n",
+    ] {
+        assert_eq!(notes(other), Vec::<String>::new(), "{other}");
+    }
+}
+
+#[test]
+fn a_flag_has_a_value_so_that_fio_prints_it() {
+    let job = FioPaste::read("[a]\nrw=read\n[b]\nstonewall\nrw=read\n", None)
+        .unwrap()
+        .job;
+    assert!(
+        job.file("/disk", 1 << 20, 0.0)
+            .contains("[b]\nstonewall=1\nrw=read\n")
+    );
+    assert!(
+        job.command_line()
+            .ends_with("--name=b --stonewall --rw=read")
     );
 }
 

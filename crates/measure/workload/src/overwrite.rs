@@ -1,30 +1,41 @@
-//! Permission to overwrite a disk: it is the very disk that was named, and nothing on this host uses it.
+//! Permission to overwrite a disk, for each workload that writes to one: it is the very disk that was named, and nothing on this host
+//! uses it.
 
-use super::error::FioError;
+use crate::WorkloadError;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use vmtax_model::{Places, WorkloadName};
 
 /// Devices of loop devices, each with the file that it reads.
 const BLOCK_DEVICES: &str = "/sys/block";
 
-/// Opens a disk that a job's `option` overwrites. While the file is open nobody else mounts it or adds it to another device.
+/// Opens `disk`, the one of `places`, which an option of a workload overwrites. While the file is open nobody else mounts the disk or
+/// adds it to another device.
 ///
 /// # Errors
-/// [`FioError`] where `named` is not this disk, or it is mounted, part of another device, or locked by another program.
-pub(crate) fn claim(disk: &Path, named: Option<&Path>, option: &str) -> Result<File, FioError> {
-    let shown = disk.display().to_string();
+/// [`WorkloadError::NotNamed`] where another disk or none may be overwritten; [`WorkloadError::InUse`] where it is mounted, part of
+/// another device, or locked by another program.
+pub(crate) fn claim(
+    disk: &Path,
+    places: &Places,
+    workload: WorkloadName,
+    option: &str,
+) -> Result<File, WorkloadError> {
+    let named = places.destroy.as_deref();
     if !named.is_some_and(|named| is_same(named, disk)) {
-        return Err(FioError::NotNamed {
+        return Err(WorkloadError::NotNamed {
+            workload,
             option: option.to_owned(),
-            disk: shown,
+            disk: disk.to_owned(),
         });
     }
-    let in_use = |why: String| FioError::InUse {
+    let in_use = |why: String| WorkloadError::InUse {
+        workload,
         option: option.to_owned(),
-        disk: shown.clone(),
+        disk: disk.to_owned(),
         why,
     };
     let is_device = fs::metadata(disk).is_ok_and(|about| about.file_type().is_block_device());
@@ -97,8 +108,16 @@ mod tests {
     use super::*;
     use std::process::Command;
 
+    fn claimed(disk: &Path, named: Option<&Path>) -> Result<File, WorkloadError> {
+        let places = Places {
+            destroy: named.map(ToOwned::to_owned),
+            ..Places::default()
+        };
+        claim(disk, &places, WorkloadName::Fio, "rw=write")
+    }
+
     fn refusal(disk: &Path, named: Option<&Path>) -> String {
-        claim(disk, named, "rw=write").unwrap_err().to_string()
+        claimed(disk, named).unwrap_err().to_string()
     }
 
     #[test]
@@ -115,7 +134,7 @@ mod tests {
                 "{why}"
             );
         }
-        assert!(claim(&disk, Some(&link), "rw=write").is_ok());
+        assert!(claimed(&disk, Some(&link)).is_ok());
     }
 
     #[test]
@@ -147,10 +166,7 @@ mod tests {
         };
         let device = String::from_utf8(output.stdout).unwrap();
         let device = Path::new(device.trim());
-        let (of_file, first) = (
-            refusal(&disk, Some(&disk)),
-            claim(device, Some(device), "rw=write"),
-        );
+        let (of_file, first) = (refusal(&disk, Some(&disk)), claimed(device, Some(device)));
         let second = refusal(device, Some(device));
         drop(first.unwrap());
         let _ = Command::new("losetup").arg("--detach").arg(device).status();
