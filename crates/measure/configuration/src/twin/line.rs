@@ -550,7 +550,7 @@ mod tests {
             "\\\n",
             "-append a ",
         ] {
-            let text = part.repeat((1 << 19) / part.len());
+            let text = part.repeat((1 << 16) / part.len());
             let _ = Line::find(&text);
             let _ = Line::find(&format!("qemu-kvm -m 1G {text}"));
         }
