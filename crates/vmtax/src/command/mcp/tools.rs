@@ -127,10 +127,7 @@ pub(super) struct Call {
 
 /// Returns the tools of a server.
 pub(super) fn tools(allowed: Option<Allowed>) -> Vec<OfferedTool> {
-    let more = match allowed {
-        None => None,
-        Some(Allowed::Observe) => Some(OBSERVE),
-    };
+    let more = allowed.map(|Allowed::Observe| OBSERVE);
     let more: Vec<Offer> = more.into_iter().flatten().collect();
     let is_replaced = |offer: &Offer| more.iter().any(|other| other.command == offer.command);
     let mut offers: Vec<Offer> = DEFAULT.into_iter().filter(|o| !is_replaced(o)).collect();
