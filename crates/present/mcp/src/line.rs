@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 /// Bytes of a line at most, without its end. A call of a tool has some hundred.
 pub const MAX_LINE: usize = 1 << 20;
 
-/// What a client sent.
+/// Input of a client, up to the end of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// A line, without its end.
@@ -19,7 +19,7 @@ pub enum Line {
 /// Reads the next line, of which no more than [`MAX_LINE`] bytes are in memory. The last one may lack its end.
 ///
 /// # Errors
-/// Those of the reader.
+/// Errors of the reader.
 pub fn read_line(from: &mut impl BufRead) -> io::Result<Line> {
     let mut line = Vec::new();
     let limit = MAX_LINE as u64 + 1;

@@ -22,28 +22,28 @@ impl RequestId {
 pub enum Message {
     /// The first request of a client.
     Initialize {
-        /// Its identifier.
+        /// Identifier of the request.
         id: RequestId,
         /// The client's version of the protocol, a date.
         version: String,
     },
     /// A request to show that the server lives.
     Ping {
-        /// Its identifier.
+        /// Identifier of the request.
         id: RequestId,
     },
     /// A request for all tools.
     ListTools {
-        /// Its identifier.
+        /// Identifier of the request.
         id: RequestId,
     },
     /// A call of a tool.
     CallTool {
-        /// Its identifier.
+        /// Identifier of the request.
         id: RequestId,
-        /// The tool.
+        /// Name of the tool.
         name: String,
-        /// Its arguments, unchecked.
+        /// Arguments of the call, unchecked.
         arguments: Map<String, Value>,
     },
     /// The client does not want the answer to a request any more.
@@ -62,7 +62,7 @@ pub struct Refused {
     pub id: Option<RequestId>,
     /// The error's number in JSON-RPC.
     pub code: i32,
-    /// The reason.
+    /// Reason of the error.
     pub reason: String,
 }
 

@@ -6,22 +6,22 @@ use std::collections::BTreeMap;
 /// A tool of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
-    /// Its name, by which clients call it.
+    /// Name by which clients call the tool.
     pub name: String,
-    /// What it does, and what it leaves: models choose by it.
+    /// Description of what the tool does and changes: models choose by it.
     pub description: String,
     /// True if it only reads.
     pub is_read_only: bool,
-    /// Its parameters.
+    /// Parameters of a call.
     pub parameters: Vec<Parameter>,
 }
 
 /// A parameter of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub name: String,
-    /// What it means.
+    /// Description of its values.
     pub description: String,
     /// The form of its values.
     pub form: Form,

@@ -42,7 +42,7 @@ impl<'a> Client<'a> {
         let version = &answer["result"]["protocolVersion"];
         assert_eq!(version, "2025-06-18", "{answer}");
         assert_eq!(answer["result"]["serverInfo"]["name"], "vmtax");
-        client.sends(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string());
+        client.sends(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string());
         client
     }
 

@@ -21,11 +21,11 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Output of a command that ended by itself.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// Its exit status; `None` when a signal ended it.
+    /// Exit status of the command; `None` when a signal ended it.
     pub status: Option<i32>,
-    /// Its answer.
+    /// Output of the command: its answer.
     pub stdout: Vec<u8>,
-    /// Its last messages.
+    /// Last messages of the command.
     pub stderr: Vec<u8>,
 }
 
@@ -168,7 +168,7 @@ impl Drop for Guarded {
 
 /// One of the child's streams, read as it comes.
 struct Stream {
-    /// Its end here; `None` once the child has closed the other one.
+    /// End of the pipe in this process; `None` once the child has closed the other one.
     pipe: Option<OwnedFd>,
     bytes: Vec<u8>,
     limit: usize,

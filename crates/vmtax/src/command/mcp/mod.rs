@@ -27,7 +27,7 @@ use vmtax_report::{counted, printable};
 /// Calls at the same time, at most: observers disturb each other.
 const MAX_CALLS: usize = 4;
 
-/// What a client tells its model about the tools.
+/// Description of the tools, which a client gives to its model.
 const INSTRUCTIONS: &str = "Measurements of the QEMU/KVM virtual machines on this host. Begin with vms: it has the names and PIDs that the other tools take. \
 diagnose says why a VM is slow and what to change; nothing here makes the change. The first text of an answer is its first sentence, the second \
 the whole answer as JSON.";
