@@ -130,7 +130,7 @@ fn pairs_of_proxmox(folder: &Path) -> Vec<Pair> {
             let text = entry.unwrap().path();
             let name = text.file_name()?.to_str()?;
             let command = text.with_file_name(format!("{name}.cmd"));
-            (name.ends_with(".conf") && command.is_file()).then(|| Pair { text, command })
+            (name.ends_with(".conf") && command.is_file()).then_some(Pair { text, command })
         })
         .collect();
     all.sort();
