@@ -1,6 +1,6 @@
 //! The first sentence of `vms`, `top`, `diagnose` and `profile` about a VM in a planted state.
 
-use crate::common::boot_guest::BootGuest;
+use crate::common::boot_guest::{BootGuest, unhurried_reads};
 use crate::common::{Outcome, Place, Signal, json as parsed, send, until};
 use fastrand::Rng;
 use nix::sys::ptrace;
@@ -204,10 +204,12 @@ struct Planted {
 
 impl Planted {
     fn new(place: &Place, name: &str, state: State) -> Planted {
-        // jmp to itself; or mov dx, 0x505; mov al, 1; out dx, al; hlt
-        let mut sector = match state.guest {
-            Guest::Panicked => vec![0xba, 0x05, 0x05, 0xb0, 0x01, 0xee, 0xf4],
-            Guest::Runs | Guest::Paused => vec![0xeb, 0xfe],
+        let mut sector = match (state.guest, state.process) {
+            // mov dx, 0x505; mov al, 1; out dx, al; hlt
+            (Guest::Panicked, _) => vec![0xba, 0x05, 0x05, 0xb0, 0x01, 0xee, 0xf4],
+            // jmp to itself: the main loop has the timer that would wake a vCPU.
+            (_, Process::MainLoopTraced) => vec![0xeb, 0xfe],
+            (Guest::Runs | Guest::Paused, _) => unhurried_reads(&[], 14),
         };
         sector.resize(510, 0);
         sector.extend([0x55, 0xaa]);

@@ -58,7 +58,8 @@ pub fn random_requests(is_write: bool, disks: &[u8], sectors: u8, bits: u32) -> 
     requests(is_write, disks, sectors, bits, &[])
 }
 
-/// A boot sector that reads 4 KiB as [`random_requests`] does, but whose CPU is halted for most of the time that it would poll.
+/// A boot sector that reads 4 KiB as [`random_requests`] does, but whose CPU is halted for most of the time that it would poll;
+/// without disks, that it computes.
 pub fn unhurried_reads(disks: &[u8], bits: u32) -> Vec<u8> {
     let address = |offset: usize| (LOADED + offset as u16).to_le_bytes();
     let (handler, halted) = (address(HANDLER), address(HALTED));
