@@ -145,7 +145,7 @@ mod tests {
 
     fn vm(pid: i32, accelerator: Accelerator) -> VmRates {
         let thread = ThreadRates {
-            tid: pid + 1,
+            tid: pid + 100,
             role: Role::Vcpu(0),
             run: 0.5,
             ready: 0.0,
