@@ -208,6 +208,8 @@ fn hostile_arguments_are_no_options_and_leave_the_directory_of_recordings() {
     place.put("runs/.keep", "");
     place.put("elsewhere/plan.toml", "secret = 1");
     symlink(place.path("elsewhere"), place.path("runs/link")).unwrap();
+    // Where none runs, names do not matter.
+    let vm = Busy::start(&place, "named", "");
     let mut client = Client::start(&place, "--allow observe");
     let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
     for (tool, arguments, why) in [
@@ -319,6 +321,7 @@ fn hostile_arguments_are_no_options_and_leave_the_directory_of_recordings() {
         .map(|e| e.unwrap().path())
         .collect();
     assert_eq!(left.len(), 2, "{left:?}");
+    drop(vm);
 }
 
 #[test]
