@@ -11,7 +11,7 @@ mod test_evidence;
 pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, Register};
 pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
-pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
+pub use rules::{MAX_TICK_HZ, clock_read_rule, raised_limit, rules, why_run_queue_wait};
 
 use rules::{about_texts, configured_settings, costs, is_about_hang, settings_to_check};
 use vmtax_findings::Advice;
