@@ -37,5 +37,5 @@ pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_o
 pub use registry::{Answer, analyze};
 pub use scale::ScaleOptions;
 pub use share::ShareOptions;
-pub use tune::{TuneOptions, diagnosed};
+pub use tune::{LimitAnswer, TuneOptions, diagnosed};
 pub use tune_guest::{layers_of_tuned, moved_layer};

@@ -11,6 +11,7 @@ use crate::options::{
 use crate::reproduce::Evidence;
 use crate::tune_guest::{GuestTuneOptions, Measuring, untried};
 use clap::Args;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_findings::{TuneFindings, VmDiagnosis};
@@ -65,6 +66,9 @@ pub struct TuneOptions {
     /// Make the changes, measure them, keep what helps; without it nothing is changed
     #[arg(long)]
     apply: bool,
+    /// Remove limits (CPU quota, I/O limits) without asking; on a terminal --apply asks before
+    #[arg(long, requires = "apply")]
+    yes: bool,
     #[command(flatten)]
     measuring: Measuring,
     #[command(flatten)]
@@ -127,11 +131,21 @@ impl TuneOptions {
             .transpose()
     }
 
-    /// The plan of the tuning of a running VM that a diagnosis leads to.
+    /// Returns true if the user is to be asked before a limit of the VM is removed: --apply changes it, and --yes is not given.
+    pub fn asks_about_limits(&self) -> bool {
+        self.apply && !self.yes
+    }
+
+    /// The plan of the tuning of a running VM that a diagnosis leads to. `answers` are to changes that remove a limit, by their
+    /// actions; without an answer a change is tried.
     ///
     /// # Errors
     /// [`OptionsError`] for times of nothing.
-    pub fn plan_of(&self, found: &VmDiagnosis) -> Result<CheckedPlan, OptionsError> {
+    pub fn plan_of(
+        &self,
+        found: &VmDiagnosis,
+        answers: &BTreeMap<String, LimitAnswer>,
+    ) -> Result<CheckedPlan, OptionsError> {
         let measuring = &self.measuring;
         let command = measuring.metric_command.clone();
         let command = command.map(|line| TuneMetric::Command {
@@ -152,6 +166,7 @@ impl TuneOptions {
             not_tried: Vec::new(),
         };
         self.sort(found, &mut spec);
+        settle(&mut spec, answers);
         let plan = Plan::new(
             &format!("tune-{}", spec.process.pid),
             1,
@@ -226,6 +241,34 @@ impl TuneOptions {
     }
 }
 
+/// Answer to whether a limit of a VM may be removed, where the user did not agree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitAnswer {
+    /// The limit stays.
+    Keep,
+    /// This change, which raises the limit, is tried in place of the one that removes it.
+    Raise(LiveChange),
+}
+
+/// Leaves out or replaces the changes that were answered otherwise than by yes.
+fn settle(spec: &mut TuneSpec, answers: &BTreeMap<String, LimitAnswer>) {
+    let not_tried = &mut spec.not_tried;
+    spec.candidates.retain_mut(|candidate| {
+        let action = &candidate.change.action;
+        match answers.get(action) {
+            Some(LimitAnswer::Keep) => {
+                not_tried.push(untried(action.clone(), "you chose to keep the limit"));
+                false
+            }
+            Some(LimitAnswer::Raise(raised)) => {
+                candidate.change.clone_from(raised);
+                true
+            }
+            None => true,
+        }
+    });
+}
+
 /// Why a remedy is not tried on a running VM.
 fn why(remedy: &Remedy) -> &'static str {
     match remedy.cost {
@@ -285,3 +328,46 @@ pub(crate) fn findings(recording: &Recording, spec: &TuneSpec) -> Result<TuneFin
 
 /// No published result claims anything of a VM that runs already.
 impl Evidence for TuneFindings {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_kept_or_raised_as_it_was_answered() {
+        let change = |action: &str| LiveChange {
+            action: action.to_owned(),
+            cost: ChangeCost::Live,
+            metric: None,
+            disk: None,
+            settings: Vec::new(),
+        };
+        let candidate = |action: &str| Candidate {
+            rule: "vm-throttled".to_owned(),
+            finding: String::new(),
+            ceiling: 0.5,
+            change: change(action),
+        };
+        let mut spec = TuneSpec {
+            process: VmIdentity {
+                pid: 1,
+                started: Some(1),
+                name: None,
+            },
+            apply: true,
+            time_ms: 1,
+            block_ms: 1,
+            metric: None,
+            candidates: ["Remove a", "Remove b", "Remove c"].map(candidate).to_vec(),
+            not_tried: Vec::new(),
+        };
+        let answers = [
+            ("Remove a".to_owned(), LimitAnswer::Keep),
+            ("Remove b".to_owned(), LimitAnswer::Raise(change("Double b"))),
+        ];
+        settle(&mut spec, &answers.into_iter().collect());
+        let tried = spec.candidates.iter().map(|one| &*one.change.action);
+        assert_eq!(tried.collect::<Vec<_>>(), ["Double b", "Remove c"]);
+        assert_eq!(spec.not_tried[0].action, "Remove a");
+    }
+}

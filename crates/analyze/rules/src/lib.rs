@@ -11,7 +11,7 @@ mod test_evidence;
 pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, HostLoad, Register};
 pub use in_effect::VmPart;
 pub use rule::{Finding, Rule};
-pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
+pub use rules::{MAX_TICK_HZ, clock_read_rule, raised_limit, rules, why_run_queue_wait};
 
 use rules::{
     HOST_CPUS_BUSY, RUN_QUEUE_WAITS, about_texts, configured_settings, costs, is_about_hang,

@@ -88,7 +88,7 @@ pub use vm_counters::{
 };
 pub use vm_settings::{
     CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,
-    GuestSettings, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
+    GuestSettings, HostCore, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
     ShareDevice, ShareServer, VmSettings, is_disk_name,
 };
 pub use vm_trace::{

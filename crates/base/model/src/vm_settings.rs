@@ -30,6 +30,9 @@ pub struct VmSettings {
     /// The host's CPUs that are online, as a list: `0-3`.
     #[serde(default)]
     pub host_cpus: String,
+    /// The host's cores on which it may run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_cores: Vec<HostCore>,
     /// The queues of the host's block devices beneath its disks.
     #[serde(default)]
     pub host_queues: Vec<HostQueue>,
@@ -126,6 +129,17 @@ pub struct PinnedThread {
     pub tid: i32,
     /// The CPUs on which it may run, as a list: `0-3,8`.
     pub cpus: String,
+}
+
+/// A core of the host, and what it shares with others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCore {
+    /// CPUs of the core (SMT siblings) on which the VM may run, as a list: `2,10`.
+    pub cpus: String,
+    /// NUMA node of the core; 0 where the kernel has none.
+    pub node: u32,
+    /// First of the CPUs that share the core's last-level cache; 0 where the kernel does not say.
+    pub cache: u32,
 }
 
 /// Settings of a disk.

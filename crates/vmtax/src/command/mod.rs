@@ -7,6 +7,7 @@ mod get;
 mod history;
 mod host;
 mod import;
+mod limits;
 mod man;
 mod mcp;
 mod progress;

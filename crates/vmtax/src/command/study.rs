@@ -4,12 +4,13 @@
 //! `vmtax reproduce` of published results.
 
 use super::progress::Display;
+use super::limits::{ask_about_limits, is_conversation};
 use super::record::{Recorded, check_folder, record, record_layers, record_profiles};
 use super::{host, interrupt, note, print, report, write_file};
 use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::{FAILED, Fault};
 use signal_hook::consts::SIGWINCH;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -170,9 +171,14 @@ pub fn tune(args: &StudyArgs<TuneOptions>) -> Result<ExitCode, Fault> {
     if interrupt()?.raised() {
         return Err(Fault::Interrupted { folder });
     }
-    let plan = options.plan_of(&diagnosed(&vmtax_recording::open(&folder)?)?)?;
+    let found = diagnosed(&vmtax_recording::open(&folder)?)?;
+    let mut plan = options.plan_of(&found, &BTreeMap::new())?;
     if output.dry_run {
         return show_plan(&plan);
+    }
+    if options.asks_about_limits() && is_conversation() {
+        let answers = ask_about_limits(&plan, &found.rates)?;
+        plan = options.plan_of(&found, &answers)?;
     }
     let Recorded { folder, .. } = record(&plan, host, output, &display, None)?;
     report::show_recording(&folder, output)

@@ -80,7 +80,12 @@ fn errors(name: &str, place: &Place) {
             .iter()
             .map(|line| {
                 let start = place.vmtax(line).env("COLUMNS", "100");
-                start.env("PATH", path_with_asked_qemu(place)).start(60)
+                // Whether a recording can be written shows when it is begun, after QEMU was asked.
+                let start = match line.contains("--dir") {
+                    true => start,
+                    false => start.env("PATH", path_with_asked_qemu(place)),
+                };
+                start.start(60)
             })
             .collect();
         for (line, outcome) in lines.iter().zip(running.into_iter().map(Running::outcome)) {

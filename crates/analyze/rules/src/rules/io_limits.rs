@@ -160,6 +160,25 @@ pub(super) fn without_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimit
     }
 }
 
+/// Returns the setting of a disk's limits with all of them doubled, as [`without_limits`] sets none.
+pub(super) fn doubled_limits(disk: &DiskSettings, limits: &IoLimits) -> String {
+    let double = |all: [u64; 3]| all.map(|limit| limit.saturating_mul(2));
+    let doubled = IoLimits {
+        requests_per_s: double(limits.requests_per_s),
+        bytes_per_s: double(limits.bytes_per_s),
+        burst_requests_per_s: double(limits.burst_requests_per_s),
+        burst_bytes_per_s: double(limits.burst_bytes_per_s),
+        ..limits.clone()
+    };
+    if limits.is_object {
+        return json!(group_limits(&doubled, true)).to_string();
+    }
+    let mut arguments = throttle(disk, &doubled, true);
+    // The setting names the device itself.
+    arguments.remove("id");
+    Value::Object(arguments).to_string()
+}
+
 /// Each part of limits, named by its unit (`iops`, `bps`), its kind (all, reads, writes) and the part (``, `-max`, `-max-length`),
 /// with its value; 0 to take it away, of a burst's length `no_length`.
 fn limit_parts(
@@ -214,6 +233,6 @@ pub(super) fn read_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) 
     }
 }
 
-fn group_path(limits: &IoLimits) -> String {
+pub(super) fn group_path(limits: &IoLimits) -> String {
     format!("/objects/{}", limits.group)
 }

@@ -8,6 +8,7 @@ mod configured;
 mod configured_guest;
 mod console;
 mod coroutines;
+mod cpu_set;
 mod cpu_wait;
 mod device_users;
 mod guest_code;
@@ -18,6 +19,7 @@ mod io_limits;
 mod iothread;
 mod overhead;
 mod page_faults;
+mod raised_limit;
 mod reported;
 mod requests;
 mod rotational;
@@ -39,6 +41,7 @@ mod vm_virtiofsd;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
+pub use raised_limit::raised_limit;
 pub use run_queue_wait::why_run_queue_wait;
 pub use vm_guest::clock_read_rule;
 

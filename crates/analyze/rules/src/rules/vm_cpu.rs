@@ -1,5 +1,6 @@
 //! CPU time that a running VM does not get, or that one of its threads uses up, by its counters.
 
+use super::cpu_set::cpu_set;
 use super::run_queue_wait::{CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread, why_run_queue_wait};
 use crate::evidence::MIN_SHARE;
 use crate::rule::{about_vm, instruction, live_change, measurement, virsh};
@@ -109,7 +110,7 @@ pub(super) const VM_RUN_QUEUE_WAIT: Rule = Rule {
                 contention.map_or(String::new(), |found| why_run_queue_wait(Some(found)))
             );
             let finding = Finding {
-                change: on_all_cpus(vm),
+                change: on_all_cpus(vm).or_else(|| on_own_cores(vm)),
                 ..Finding::of_vm(vm, text, fraction)
             };
             Some(pinned(finding, evidence, vm))
@@ -298,6 +299,23 @@ fn on_all_cpus(vm: &VmRates) -> Option<LiveChange> {
     )
 }
 
+/// Host CPUs for the vCPU threads, a core for each, which `vmtax tune` can try: others may use them, too.
+fn on_own_cores(vm: &VmRates) -> Option<LiveChange> {
+    let vcpus = vm.threads.iter();
+    let vcpus = vcpus.filter(|thread| matches!(thread.role, Role::Vcpu(_)));
+    let tids: Vec<i32> = vcpus.map(|thread| thread.tid).collect();
+    let set = cpu_set(tids.len(), &vm.settings.host_cores)?;
+    let on_set = tids.into_iter().map(|tid| SettingValue {
+        setting: LiveSetting::Affinity { tid },
+        value: set.cpus.clone(),
+    });
+    let action = format!(
+        "Set the CPU affinity of the vCPU threads to host CPUs {}, {}",
+        set.cpus, set.what
+    );
+    live(&action, on_set.collect())
+}
+
 /// A change of the VM's CPU time; none without a setting.
 fn live(action: &str, settings: Vec<SettingValue>) -> Option<LiveChange> {
     let change = LiveChange {
@@ -363,7 +381,10 @@ mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
     use vmtax_findings::{ThreadRates, VmRates};
-    use vmtax_model::{CpuQuota, CpuWeight, Manager, Role, RunState, SettingPlace, VmSettings};
+    use vmtax_model::{
+        CpuQuota, CpuWeight, HostCore, Manager, PinnedThread, Role, RunState, SettingPlace,
+        VmSettings,
+    };
 
     fn says(id: &str, vm: &VmRates) -> Vec<String> {
         let found = findings(
@@ -610,6 +631,54 @@ mod tests {
             ),
             (vec![], vec![], vec![])
         );
+    }
+
+    #[test]
+    fn vcpus_that_wait_get_cores_of_their_own_unless_threads_are_pinned() {
+        let thread = |tid, role| ThreadRates {
+            tid,
+            role,
+            run: 0.5,
+            ready: 0.5,
+            turns_per_s: 0.0,
+        };
+        let core = |cpu: u32| HostCore {
+            cpus: cpu.to_string(),
+            node: 0,
+            cache: 0,
+        };
+        let mut vm = VmRates {
+            ready: Some(0.5),
+            threads: vec![thread(8, Role::Vcpu(0)), thread(9, Role::Vcpu(1)), thread(7, Role::Main)],
+            settings: VmSettings {
+                host_cores: (0..4).map(core).collect(),
+                host_cpus: "0-3".to_owned(),
+                ..VmSettings::default()
+            },
+            ..VmRates::default()
+        };
+        let change = |vm: &VmRates| {
+            let evidence = Evidence {
+                vm: Some(vm),
+                ..Evidence::default()
+            };
+            let change = advice("vm-run-queue-wait", &evidence)[0].change.clone().unwrap();
+            let settings = change.settings.iter();
+            let settings = settings.map(|one| (one.setting.label(), one.value.clone()));
+            (change.action.clone(), settings.collect::<Vec<_>>())
+        };
+        let (action, settings) = change(&vm);
+        assert_eq!(
+            action,
+            "Set the CPU affinity of the vCPU threads to host CPUs 2-3, 2 cores that share a cache"
+        );
+        let of = |tid: u32, cpus: &str| (format!("CPU affinity of TID {tid}"), cpus.to_owned());
+        assert_eq!(settings, [of(8, "2-3"), of(9, "2-3")]);
+        vm.settings.pinned = vec![PinnedThread {
+            tid: 8,
+            cpus: "0".to_owned(),
+        }];
+        assert_eq!(change(&vm).1, [of(8, "0-3")]);
     }
 
     #[test]
