@@ -7,6 +7,7 @@ pub mod distributions;
 pub mod layers;
 pub mod profile;
 pub mod series;
+pub mod sketch;
 
 use maud::{Markup, html as markup};
 use vmtax_findings::Estimate;

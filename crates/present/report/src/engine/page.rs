@@ -167,6 +167,7 @@ fn list(title: &str, class: &str, items: &[String]) -> Markup {
 
 /// A table that scrolls by itself where the page is too narrow for it.
 fn table(table: &Table) -> Markup {
+    let table = &table.in_common_units();
     let shown = || {
         let columns = table.columns.iter().enumerate();
         columns.filter(|(i, _)| !table.is_empty(*i))

@@ -1,5 +1,7 @@
 //! Tables: what they hold, and which columns give way where there is little room.
 
+use super::units::{Quantity, in_one_unit};
+use std::collections::BTreeMap;
 use vmtax_model::number::NONE;
 
 /// Rows under named columns.
@@ -38,6 +40,8 @@ pub struct Column {
     pub cut: bool,
     /// Meaning of the signs in the cells: printed below the table where the column is shown.
     pub note: Option<String>,
+    /// True if the cells are numbers of samples: rows of one, which may be chance, are shown only with details.
+    pub samples: bool,
 }
 
 /// Makes a column of words with this head.
@@ -76,6 +80,14 @@ impl Column {
     /// Returns the column, with the meaning of its signs.
     pub fn noted(self, note: Option<String>) -> Column {
         Column { note, ..self }
+    }
+
+    /// Returns the column, as one of the numbers of samples behind the rows.
+    pub fn samples(self) -> Column {
+        Column {
+            samples: true,
+            ..self
+        }
     }
 
     /// Returns the column, with cells broken into lines of at least so many characters: wanted, and at the worst.
@@ -319,6 +331,118 @@ impl Table {
         })
     }
 
+    /// Returns the rows that a reader takes in at once: without those of a single sample, and at most [`Table::most`].
+    pub fn brief_rows(&self) -> Vec<&Row> {
+        let samples = self.columns.iter().position(|column| column.samples);
+        let is_single = |row: &Row| match (row, samples) {
+            (Row::Cells(cells) | Row::First(cells), Some(column)) => {
+                cells.get(column).is_some_and(|cell| cell.text == "1")
+            }
+            _ => false,
+        };
+        let is_group = |row: &Row| matches!(row, Row::Group(_));
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| !is_single(row)).collect();
+        if rows.iter().all(|row| is_group(row)) {
+            // All that there is.
+            rows = self.rows.iter().collect();
+        }
+        let followed: Vec<bool> = (0..rows.len())
+            .map(|i| !is_group(rows[i]) || rows.get(i + 1).is_some_and(|next| !is_group(next)))
+            .collect();
+        let rows = rows.into_iter().zip(followed);
+        let rows = rows.filter_map(|(row, is_shown)| is_shown.then_some(row));
+        rows.take(if self.most > 0 { self.most } else { usize::MAX })
+            .collect()
+    }
+
+    /// Returns the table with one unit for its figures of a dimension; where they span too much for one, with one for each
+    /// column, or else for each row.
+    pub fn in_common_units(&self) -> Table {
+        let mut table = self.clone();
+        let dimensions: Vec<usize> = {
+            let mut all: Vec<usize> = table.quantities().iter().map(|q| q.1.dimension()).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        for dimension in dimensions {
+            table.unify(dimension);
+        }
+        table
+    }
+
+    /// The quantities in columns of figures, with their places.
+    fn quantities(&self) -> Vec<(Place, Quantity)> {
+        let mut all = Vec::new();
+        for (row, line) in self.rows.iter().enumerate() {
+            let (Row::Cells(cells) | Row::First(cells)) = line else {
+                continue;
+            };
+            for (column, (cell, head)) in cells.iter().zip(&self.columns).enumerate() {
+                let quantity = Quantity::parse(&cell.text).filter(|_| head.figures && column > 0);
+                all.extend(quantity.map(|quantity| (Place { row, column }, quantity)));
+            }
+        }
+        all
+    }
+
+    /// Gives the figures of a dimension one unit, as far as they have one.
+    fn unify(&mut self, dimension: usize) {
+        let mut left = self.quantities();
+        left.retain(|(_, quantity)| quantity.dimension() == dimension);
+        let ways: [Grouping; 4] = [
+            Grouping { is_for_all: true, key: |_| 0 },
+            Grouping { is_for_all: true, key: |place| place.column },
+            Grouping { is_for_all: false, key: |place| place.row },
+            Grouping { is_for_all: false, key: |place| place.column },
+        ];
+        for way in ways {
+            left = self.unify_groups(left, &way);
+        }
+    }
+
+    /// Gives each group of figures a unit, as far as it has one; returns those without.
+    fn unify_groups(
+        &mut self,
+        quantities: Vec<(Place, Quantity)>,
+        way: &Grouping,
+    ) -> Vec<(Place, Quantity)> {
+        let mut groups: BTreeMap<usize, Vec<(Place, Quantity)>> = BTreeMap::new();
+        for one in quantities {
+            groups.entry((way.key)(one.0)).or_default().push(one);
+        }
+        let texts_of = |group: &Vec<(Place, Quantity)>| {
+            in_one_unit(&group.iter().map(|(_, quantity)| quantity).collect::<Vec<_>>())
+        };
+        let found: Vec<_> = groups
+            .into_values()
+            .map(|group| (texts_of(&group), group))
+            .collect();
+        let is_complete = found.iter().all(|(texts, _)| texts.is_some());
+        let mut left = Vec::new();
+        for (texts, group) in found {
+            match texts.filter(|_| is_complete || !way.is_for_all) {
+                Some(texts) => {
+                    let places = group.into_iter().map(|(place, _)| place);
+                    places.zip(texts).for_each(|(place, text)| self.put(place, text));
+                }
+                None => left.extend(group),
+            }
+        }
+        left
+    }
+
+    /// Puts a text into a cell, unless it is empty.
+    fn put(&mut self, place: Place, text: String) {
+        let row = self.rows.get_mut(place.row);
+        if let Some(Row::Cells(cells) | Row::First(cells)) = row {
+            let cell = cells.get_mut(place.column).filter(|_| !text.is_empty());
+            if let Some(cell) = cell {
+                cell.text = text;
+            }
+        }
+    }
+
     /// Adds a row.
     pub fn row<C: Into<Cell>>(&mut self, cells: Vec<C>) {
         self.rows
@@ -345,5 +469,72 @@ impl Table {
     /// Adds a heading.
     pub fn group(&mut self, name: impl Into<String>) {
         self.rows.push(Row::Group(name.into()));
+    }
+}
+
+/// Place of a cell.
+#[derive(Clone, Copy)]
+struct Place {
+    row: usize,
+    column: usize,
+}
+
+/// A way of grouping cells that get one unit.
+struct Grouping {
+    /// True if all groups have one, or none is changed.
+    is_for_all: bool,
+    /// Returns the group of a place.
+    key: fn(Place) -> usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(table: &Table) -> Vec<Vec<&str>> {
+        let rows = table.rows.iter().filter_map(|row| match row {
+            Row::Group(_) => None,
+            Row::Cells(cells) | Row::First(cells) => {
+                Some(cells.iter().map(|cell| cell.text.as_str()).collect())
+            }
+        });
+        rows.collect()
+    }
+
+    fn table(rows: &[[&str; 3]]) -> Table {
+        let columns = vec![words("name"), figures("native"), figures("kvm")];
+        Table::new("", columns).rows(rows.iter().map(|row| row.to_vec()))
+    }
+
+    #[test]
+    fn a_table_has_one_unit_or_each_column_or_each_row() {
+        let whole = table(&[["a", "46.0 ms", "881 µs"], ["b", "1.000 ms", "×2"]]);
+        assert_eq!(
+            texts(&whole.in_common_units()),
+            [["a", "46.0 ms", "0.881 ms"], ["b", "1.000 ms", "×2"]]
+        );
+        let columns = table(&[["a", "49.6 ns", "1.2 ms"], ["b", "1.000 µs", "700 µs"]]);
+        assert_eq!(
+            texts(&columns.in_common_units()),
+            [["a", "49.6 ns", "1.2 ms"], ["b", "1000 ns", "0.700 ms"]]
+        );
+        let rows = table(&[["a", "900 ns", "1.5 µs"], ["b", "46 ms", "2.0 s"]]);
+        assert_eq!(
+            texts(&rows.in_common_units()),
+            [["a", "0.900 µs", "1.5 µs"], ["b", "46 ms", "2000 ms"]]
+        );
+    }
+
+    #[test]
+    fn a_row_of_one_sample_is_a_detail_unless_there_is_no_other() {
+        let mut table = Table::new("", vec![words("name"), figures("n").samples()]);
+        table.group("first");
+        table.row(vec!["a", "1"]);
+        assert_eq!(table.brief_rows().len(), 2);
+        table.group("second");
+        table.row(vec!["b", "2"]);
+        table.row(vec!["c", "1"]);
+        let brief = table.brief_rows();
+        assert!(matches!(brief[..], [Row::Group(_), Row::Cells(_)]));
     }
 }

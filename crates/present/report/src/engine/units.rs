@@ -1,0 +1,165 @@
+//! One unit for figures that are compared: quantities written with units that fit each alone, brought to one of them.
+
+use vmtax_model::number::significant;
+
+/// Units of one dimension, the smallest first.
+struct Scale {
+    units: &'static [&'static str],
+    /// Factor from a unit to the next.
+    step: f64,
+}
+
+const SCALES: [Scale; 4] = [
+    Scale {
+        units: &["ns", "µs", "ms", "s"],
+        step: 1000.0,
+    },
+    Scale {
+        units: &["/s", "k/s", "M/s", "G/s"],
+        step: 1000.0,
+    },
+    Scale {
+        units: &["B", "KiB", "MiB", "GiB", "TiB"],
+        step: 1024.0,
+    },
+    Scale {
+        units: &["KiB/s", "MiB/s", "GiB/s", "TiB/s"],
+        step: 1024.0,
+    },
+];
+
+/// A figure in a common unit is below this, and at least [`LEAST`]: beyond, units of their own are easier to read.
+const BELOW: f64 = 10_000.0;
+/// The smallest figure in a common unit, unless it is 0.
+const LEAST: f64 = 0.1;
+
+/// A number with its unit, or both ends of a range: "+1.2 ms", "10.0 to 12.0 µs".
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantity {
+    scale: usize,
+    numbers: Vec<Number>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Number {
+    sign: String,
+    value: f64,
+    /// Position of its unit in the scale.
+    unit: usize,
+}
+
+impl Quantity {
+    /// Reads a text that is a quantity and nothing else.
+    pub fn parse(text: &str) -> Option<Quantity> {
+        let parts: Vec<&str> = text.split(" to ").collect();
+        let (_, last_unit) = parts.last()?.split_once(' ')?;
+        let find = |units: &[&str], name: &str| units.iter().position(|unit| *unit == name);
+        let scale = SCALES
+            .iter()
+            .position(|scale| find(scale.units, last_unit).is_some())?;
+        let number = |part: &&str| {
+            let (number, unit) = part.split_once(' ').unwrap_or((part, last_unit));
+            let unsigned = number.trim_start_matches(['+', '−', '-', '±']);
+            Some(Number {
+                sign: number[..number.len() - unsigned.len()].to_owned(),
+                value: unsigned.parse().ok().filter(|value: &f64| value.is_finite())?,
+                unit: find(SCALES[scale].units, unit)?,
+            })
+        };
+        Some(Quantity {
+            scale,
+            numbers: parts.iter().map(number).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Number of the dimension: quantities of another cannot have the same unit.
+    pub fn dimension(&self) -> usize {
+        self.scale
+    }
+
+    /// The quantity as text in this unit.
+    fn text(&self, unit: usize) -> String {
+        let Scale { units, step } = &SCALES[self.scale];
+        let number = |number: &Number| {
+            let exponent = number.unit as i32 - unit as i32;
+            let value = significant(number.value * step.powi(exponent));
+            format!("{}{value}", number.sign)
+        };
+        let numbers: Vec<String> = self.numbers.iter().map(number).collect();
+        format!("{} {}", numbers.join(" to "), units[unit])
+    }
+}
+
+/// Returns quantities of one dimension as texts in one unit; `None` if they span too much for one. An empty text stands for a
+/// quantity that has this unit.
+pub fn in_one_unit(quantities: &[&Quantity]) -> Option<Vec<String>> {
+    let scale = quantities.first()?.scale;
+    let step = SCALES[scale].step;
+    let numbers = || quantities.iter().flat_map(|one| &one.numbers);
+    let values = numbers().map(|number| number.value * step.powi(number.unit as i32));
+    let values: Vec<f64> = values.filter(|value| *value > 0.0).collect();
+    let largest = values.iter().copied().fold(0.0, f64::max);
+    let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let natural = numbers().filter(|number| number.value > 0.0);
+    let natural = natural.map(|number| number.unit).max()?;
+    let fits = |unit: &usize| {
+        let size = step.powi(*unit as i32);
+        largest / size < BELOW && smallest / size >= LEAST
+    };
+    let unit = [Some(natural), natural.checked_sub(1)];
+    let unit = unit.into_iter().flatten().find(fits)?;
+    let text = |one: &&Quantity| {
+        let is_in_it = one.numbers.iter().all(|number| number.unit == unit);
+        if is_in_it { String::new() } else { one.text(unit) }
+    };
+    Some(quantities.iter().map(text).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(all: &[&str]) -> Option<Vec<String>> {
+        let quantities: Vec<Quantity> = all
+            .iter()
+            .map(|text| Quantity::parse(text).unwrap())
+            .collect();
+        let texts = in_one_unit(&quantities.iter().collect::<Vec<_>>())?;
+        let or_itself = texts.into_iter().zip(all);
+        let or_itself = or_itself.map(|(text, old)| if text.is_empty() { (*old).to_owned() } else { text });
+        Some(or_itself.collect())
+    }
+
+    #[test]
+    fn figures_of_a_similar_size_have_one_unit() {
+        let cases: [(&[&str], &[&str]); 6] = [
+            (&["46.0 ms", "881 µs"], &["46.0 ms", "0.881 ms"]),
+            (&["6.78 s", "159.2 ms"], &["6.78 s", "0.1592 s"]),
+            // In seconds the smaller would begin with zeros.
+            (&["2.31 s", "1.234 ms"], &["2310 ms", "1.234 ms"]),
+            (&["13.48 k/s", "401 /s"], &["13.48 k/s", "0.401 k/s"]),
+            (
+                &["+1.200 to +1.400 ms", "−900 to −800 µs", "0 ns"],
+                &["+1.200 to +1.400 ms", "−0.900 to −0.800 ms", "0 ms"],
+            ),
+            (&["2.00 GiB", "512 MiB"], &["2.00 GiB", "0.500 GiB"]),
+        ];
+        for (given, expected) in cases {
+            assert_eq!(texts(given).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn figures_that_span_too_much_keep_their_units() {
+        assert_eq!(texts(&["49.6 ns", "108.2 µs"]), None);
+        assert_eq!(texts(&["12 µs", "46.0 s"]), None);
+        assert_eq!(texts(&["0 ns"]), None);
+    }
+
+    #[test]
+    fn other_texts_are_no_quantities() {
+        for text in ["", "–", "12", "×1.3", "12 rounds", "a to b ms", "1 ms to 2 B", "NaN s", "1 ms (2 ms)", "µs"] {
+            assert_eq!(Quantity::parse(text), None, "{text}");
+        }
+    }
+}
