@@ -1,5 +1,6 @@
 //! Pictures with characters, a line for each figure: for Markdown.
 
+use crate::engine::alike;
 use crate::text::{columns, fit, plain};
 
 /// Columns of the longest name.
@@ -45,16 +46,18 @@ pub fn sketch(lines: &[Line], width: usize) -> String {
         texts.map(|text| columns(&text)).max().unwrap_or(0)
     };
     let names = widest(&mut lines.iter().map(name_of));
-    let figures = widest(&mut lines.iter().map(|line| line.figure.clone()));
+    let texts: Vec<String> = lines.iter().map(|line| line.figure.clone()).collect();
+    let texts = alike(&texts);
+    let figures = widest(&mut texts.iter().cloned());
     let room = width.saturating_sub(names + figures + 4).clamp(10, ROOM);
-    let line = |line: &Line| {
+    let line = |(line, figure): (&Line, &String)| {
         let name = name_of(line);
-        let (after, before) = (names - columns(&name), figures - columns(&line.figure));
+        let (after, before) = (names - columns(&name), figures - columns(figure));
         let [after, before] = [after, before].map(|n| " ".repeat(n));
-        let text = format!("{name}{after}  {before}{}  {}", line.figure, drawn(line, room));
+        let text = format!("{name}{after}  {before}{figure}  {}", drawn(line, room));
         format!("{}\n", text.trim_end())
     };
-    lines.iter().map(line).collect()
+    lines.iter().zip(&texts).map(line).collect()
 }
 
 /// The marks of a line in so many columns, each at least one.

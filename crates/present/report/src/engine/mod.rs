@@ -10,6 +10,7 @@ mod units;
 pub use comment::COMMENT_LINES;
 pub use page::prose;
 pub use table::{Cell, Column, Filled, Row, Table, Tone, figures, words};
+pub use units::alike;
 
 use crate::text::{Paint, only_if};
 use maud::Markup;

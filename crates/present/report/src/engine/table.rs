@@ -355,81 +355,57 @@ impl Table {
             .collect()
     }
 
-    /// Returns the table with one unit for its figures of a dimension; where they span too much for one, with one for each
-    /// column, or else for each row.
+    /// Returns the table with one unit for its figures of a dimension, below each heading; where they span too much for one,
+    /// with one for each column.
     pub fn in_common_units(&self) -> Table {
+        let mut groups: BTreeMap<(usize, usize), Vec<(Place, Quantity)>> = BTreeMap::new();
+        for (group, place, quantity) in self.quantities() {
+            let group = groups.entry((group, quantity.dimension())).or_default();
+            group.push((place, quantity));
+        }
         let mut table = self.clone();
-        let dimensions: Vec<usize> = {
-            let mut all: Vec<usize> = table.quantities().iter().map(|q| q.1.dimension()).collect();
-            all.sort_unstable();
-            all.dedup();
-            all
-        };
-        for dimension in dimensions {
-            table.unify(dimension);
+        for group in groups.into_values() {
+            if !table.unify(&group) {
+                let columns = 0..self.columns.len();
+                let columns = columns.map(|column| {
+                    let is_in_it = |one: &&(Place, Quantity)| one.0.column == column;
+                    group.iter().filter(is_in_it).cloned().collect::<Vec<_>>()
+                });
+                columns.for_each(|column| {
+                    table.unify(&column);
+                });
+            }
         }
         table
     }
 
-    /// The quantities in columns of figures, with their places.
-    fn quantities(&self) -> Vec<(Place, Quantity)> {
+    /// The quantities in columns of figures, with the number of headings before them and their places.
+    fn quantities(&self) -> Vec<(usize, Place, Quantity)> {
         let mut all = Vec::new();
+        let mut group = 0;
         for (row, line) in self.rows.iter().enumerate() {
             let (Row::Cells(cells) | Row::First(cells)) = line else {
+                group += 1;
                 continue;
             };
             for (column, (cell, head)) in cells.iter().zip(&self.columns).enumerate() {
                 let quantity = Quantity::parse(&cell.text).filter(|_| head.figures && column > 0);
-                all.extend(quantity.map(|quantity| (Place { row, column }, quantity)));
+                all.extend(quantity.map(|quantity| (group, Place { row, column }, quantity)));
             }
         }
         all
     }
 
-    /// Gives the figures of a dimension one unit, as far as they have one.
-    fn unify(&mut self, dimension: usize) {
-        let mut left = self.quantities();
-        left.retain(|(_, quantity)| quantity.dimension() == dimension);
-        let ways: [Grouping; 4] = [
-            Grouping { is_for_all: true, key: |_| 0 },
-            Grouping { is_for_all: true, key: |place| place.column },
-            Grouping { is_for_all: false, key: |place| place.row },
-            Grouping { is_for_all: false, key: |place| place.column },
-        ];
-        for way in ways {
-            left = self.unify_groups(left, &way);
-        }
-    }
-
-    /// Gives each group of figures a unit, as far as it has one; returns those without.
-    fn unify_groups(
-        &mut self,
-        quantities: Vec<(Place, Quantity)>,
-        way: &Grouping,
-    ) -> Vec<(Place, Quantity)> {
-        let mut groups: BTreeMap<usize, Vec<(Place, Quantity)>> = BTreeMap::new();
-        for one in quantities {
-            groups.entry((way.key)(one.0)).or_default().push(one);
-        }
-        let texts_of = |group: &Vec<(Place, Quantity)>| {
-            in_one_unit(&group.iter().map(|(_, quantity)| quantity).collect::<Vec<_>>())
+    /// Gives figures of one dimension the same unit; returns false if they span too much for one.
+    fn unify(&mut self, quantities: &[(Place, Quantity)]) -> bool {
+        let all: Vec<&Quantity> = quantities.iter().map(|(_, quantity)| quantity).collect();
+        let Some(texts) = in_one_unit(&all) else {
+            return false;
         };
-        let found: Vec<_> = groups
-            .into_values()
-            .map(|group| (texts_of(&group), group))
-            .collect();
-        let is_complete = found.iter().all(|(texts, _)| texts.is_some());
-        let mut left = Vec::new();
-        for (texts, group) in found {
-            match texts.filter(|_| is_complete || !way.is_for_all) {
-                Some(texts) => {
-                    let places = group.into_iter().map(|(place, _)| place);
-                    places.zip(texts).for_each(|(place, text)| self.put(place, text));
-                }
-                None => left.extend(group),
-            }
+        for ((place, _), text) in quantities.iter().zip(texts) {
+            self.put(*place, text);
         }
-        left
+        true
     }
 
     /// Puts a text into a cell, unless it is empty.
@@ -479,14 +455,6 @@ struct Place {
     column: usize,
 }
 
-/// A way of grouping cells that get one unit.
-struct Grouping {
-    /// True if all groups have one, or none is changed.
-    is_for_all: bool,
-    /// Returns the group of a place.
-    key: fn(Place) -> usize,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -507,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_one_unit_or_each_column_or_each_row() {
+    fn figures_below_a_heading_have_one_unit_or_each_column_has() {
         let whole = table(&[["a", "46.0 ms", "881 µs"], ["b", "1.000 ms", "×2"]]);
         assert_eq!(
             texts(&whole.in_common_units()),
@@ -518,11 +486,15 @@ mod tests {
             texts(&columns.in_common_units()),
             [["a", "49.6 ns", "1.2 ms"], ["b", "1000 ns", "0.700 ms"]]
         );
-        let rows = table(&[["a", "900 ns", "1.5 µs"], ["b", "46 ms", "2.0 s"]]);
+        let mut groups = table(&[["a", "900 ns", "1.5 µs"]]);
+        groups.group("next");
+        groups.row(vec!["b", "900 ms", "2.0 s"]);
         assert_eq!(
-            texts(&rows.in_common_units()),
-            [["a", "0.900 µs", "1.5 µs"], ["b", "46 ms", "2000 ms"]]
+            texts(&groups.in_common_units()),
+            [["a", "0.900 µs", "1.5 µs"], ["b", "0.900 s", "2.0 s"]]
         );
+        let apart = table(&[["a", "20 ns", "1 ns"], ["b", "46 ms", "2.0 s"]]);
+        assert_eq!(texts(&apart.in_common_units()), texts(&apart));
     }
 
     #[test]

@@ -115,6 +115,24 @@ pub fn in_one_unit(quantities: &[&Quantity]) -> Option<Vec<String>> {
     Some(quantities.iter().map(text).collect())
 }
 
+/// Returns texts with one unit, if all are quantities of one dimension and do not span too much; else as they are.
+pub fn alike(texts: &[String]) -> Vec<String> {
+    let quantities: Option<Vec<Quantity>> =
+        texts.iter().map(|text| Quantity::parse(text)).collect();
+    let quantities = quantities.unwrap_or_default();
+    let is_one_dimension = quantities.iter().all(|one| one.scale == quantities[0].scale);
+    let all: Vec<&Quantity> = quantities.iter().collect();
+    let alike = in_one_unit(&all).filter(|_| is_one_dimension);
+    let alike = alike.into_iter().flatten();
+    let mut changed: Vec<String> = texts.to_vec();
+    for (text, other) in changed.iter_mut().zip(alike) {
+        if !other.is_empty() {
+            *text = other;
+        }
+    }
+    changed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +165,15 @@ mod tests {
         for (given, expected) in cases {
             assert_eq!(texts(given).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn texts_that_are_not_all_quantities_of_one_dimension_stay() {
+        let all = |texts: &[&str]| alike(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(all(&["46.0 ms", "881 µs"]), ["46.0 ms", "0.881 ms"]);
+        assert_eq!(all(&["46.0 ms", "881 /s"]), ["46.0 ms", "881 /s"]);
+        assert_eq!(all(&["46.0 ms", "12 %"]), ["46.0 ms", "12 %"]);
+        assert!(all(&[]).is_empty());
     }
 
     #[test]

@@ -390,7 +390,7 @@ pub fn on_cpu(findings: &ProfileFindings) -> Table {
         .column(figures("CPU"), |one| {
             one.cpu.map_or(NONE.to_owned(), percent)
         })
-        .column(figures("samples").spare(2), |one| count(one.share.samples))
+        .column(figures("samples").samples().spare(2), |one| count(one.share.samples))
         .column(figures("of all"), |one| percent(one.share.share))
         .column(figures("in kernel").spare(1), |one| {
             part_of(one, one.kernel)
