@@ -104,7 +104,9 @@ impl Chart for Bars {
         }
         let axis = Axis::for_ratios(&self.costs());
         let one = axis.at(1.0);
-        let is_one_class = lanes.iter().all(|(_, lane, _)| lane.class == lanes[0].1.class);
+        let is_one_class = lanes
+            .iter()
+            .all(|(_, lane, _)| lane.class == lanes[0].1.class);
         let line = |(row, lane, cost): &(&Row, &Lane, Estimate)| {
             let bar = if lane.shown { '█' } else { '░' };
             let from = if axis.log { one } else { 0.0 };
@@ -113,7 +115,9 @@ impl Chart for Bars {
                     true => row.name.clone(),
                     false => format!("{}, {}", row.name, lane.class),
                 },
-                figure: format!("{} {}", lane.figure, lane.range).trim_end().to_owned(),
+                figure: format!("{} {}", lane.figure, lane.range)
+                    .trim_end()
+                    .to_owned(),
                 marks: vec![mark(bar, from, axis.at(cost.median)), mark('│', one, one)],
             }
         };
@@ -210,7 +214,9 @@ impl Chart for Intervals<'_> {
         }
         let line = |row: &&Compared| {
             let (estimate, at) = (deciding(row), axis.at(row.comparison.ratio.median));
-            let stroke = estimate.interval.map(|i| mark('─', axis.at(i.low), axis.at(i.high)));
+            let stroke = estimate
+                .interval
+                .map(|i| mark('─', axis.at(i.low), axis.at(i.high)));
             let others = [mark('│', one, one), mark('●', at, at)];
             Line {
                 name: row.metric.to_string(),
@@ -368,7 +374,11 @@ impl Chart for Parts {
         };
         let lines: Vec<Line> = self.rows.iter().take(sketch::MOST).map(line).collect();
         let natively = self.rows.iter().any(|row| row.1.is_some());
-        let natively = if natively { ", of it ▒ as natively" } else { "" };
+        let natively = if natively {
+            ", of it ▒ as natively"
+        } else {
+            ""
+        };
         let legend = format!("█ {}{natively}\n", self.machine);
         (!lines.is_empty()).then(|| sketch(&lines, width) + &legend)
     }

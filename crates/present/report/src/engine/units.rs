@@ -62,7 +62,10 @@ impl Quantity {
             let unsigned = number.trim_start_matches(['+', '−', '-', '±']);
             Some(Number {
                 sign: number[..number.len() - unsigned.len()].to_owned(),
-                value: unsigned.parse().ok().filter(|value: &f64| value.is_finite())?,
+                value: unsigned
+                    .parse()
+                    .ok()
+                    .filter(|value: &f64| value.is_finite())?,
                 unit: find(SCALES[scale].units, unit)?,
             })
         };
@@ -110,7 +113,11 @@ pub fn in_one_unit(quantities: &[&Quantity]) -> Option<Vec<String>> {
     let unit = unit.into_iter().flatten().find(fits)?;
     let text = |one: &&Quantity| {
         let is_in_it = one.numbers.iter().all(|number| number.unit == unit);
-        if is_in_it { String::new() } else { one.text(unit) }
+        if is_in_it {
+            String::new()
+        } else {
+            one.text(unit)
+        }
     };
     Some(quantities.iter().map(text).collect())
 }
@@ -120,7 +127,9 @@ pub fn alike(texts: &[String]) -> Vec<String> {
     let quantities: Option<Vec<Quantity>> =
         texts.iter().map(|text| Quantity::parse(text)).collect();
     let quantities = quantities.unwrap_or_default();
-    let is_one_dimension = quantities.iter().all(|one| one.scale == quantities[0].scale);
+    let is_one_dimension = quantities
+        .iter()
+        .all(|one| one.scale == quantities[0].scale);
     let all: Vec<&Quantity> = quantities.iter().collect();
     let alike = in_one_unit(&all).filter(|_| is_one_dimension);
     let alike = alike.into_iter().flatten();
@@ -144,7 +153,13 @@ mod tests {
             .collect();
         let texts = in_one_unit(&quantities.iter().collect::<Vec<_>>())?;
         let or_itself = texts.into_iter().zip(all);
-        let or_itself = or_itself.map(|(text, old)| if text.is_empty() { (*old).to_owned() } else { text });
+        let or_itself = or_itself.map(|(text, old)| {
+            if text.is_empty() {
+                (*old).to_owned()
+            } else {
+                text
+            }
+        });
         Some(or_itself.collect())
     }
 
@@ -169,7 +184,8 @@ mod tests {
 
     #[test]
     fn texts_that_are_not_all_quantities_of_one_dimension_stay() {
-        let all = |texts: &[&str]| alike(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let all =
+            |texts: &[&str]| alike(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(all(&["46.0 ms", "881 µs"]), ["46.0 ms", "0.881 ms"]);
         assert_eq!(all(&["46.0 ms", "881 /s"]), ["46.0 ms", "881 /s"]);
         assert_eq!(all(&["46.0 ms", "12 %"]), ["46.0 ms", "12 %"]);
@@ -185,7 +201,18 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_quantities() {
-        for text in ["", "–", "12", "×1.3", "12 rounds", "a to b ms", "1 ms to 2 B", "NaN s", "1 ms (2 ms)", "µs"] {
+        for text in [
+            "",
+            "–",
+            "12",
+            "×1.3",
+            "12 rounds",
+            "a to b ms",
+            "1 ms to 2 B",
+            "NaN s",
+            "1 ms (2 ms)",
+            "µs",
+        ] {
             assert_eq!(Quantity::parse(text), None, "{text}");
         }
     }

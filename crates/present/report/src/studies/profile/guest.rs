@@ -37,7 +37,9 @@ fn threads(guest: &GuestFindings) -> Table {
         .column(figures("CPU"), |thread| {
             thread.cpu.map_or(NONE.to_owned(), percent)
         })
-        .column(figures("samples").samples(), |thread| count(thread.share.samples))
+        .column(figures("samples").samples(), |thread| {
+            count(thread.share.samples)
+        })
         .column(figures("in kernel"), |thread| count(thread.kernel))
         .done()
 }

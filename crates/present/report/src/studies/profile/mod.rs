@@ -58,6 +58,7 @@ fn sections<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures) -> Vec<Se
     if let Some(states) = &findings.states {
         let title = format!("Thread states over {:.1} s", states.seconds);
         sections.push(Section::new(title, [threads::states(states)]));
+        sections.extend(threads::over_time(states));
     }
     sections.extend(drawn(pictures));
     if findings.samples > 0 {
