@@ -170,8 +170,8 @@ impl Chart for TimeStrips<'_> {
         let ticks = axis.ticks(5);
         html! {
             p.legend { @for (state, label) in SLICE_STATES { span.key.(state.class()) { (label) } } }
-            div.chart.threads {
-                div.group { span {} div { (axis.labels(&ticks, |t| format!("{t} s"))) } span {} }
+            div.chart.threads.strips {
+                div.group { span {} div { (axis.labels(&ticks, |t| format!("{} s", (t * 1000.0).round() / 1000.0))) } span {} }
                 @for thread in &self.threads {
                     div.row {
                         span.name { (thread.name) " " small { (thread.tid) } }

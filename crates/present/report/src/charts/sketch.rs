@@ -64,7 +64,10 @@ pub fn sketch(lines: &[Line], width: usize) -> String {
 fn drawn(line: &Line, room: usize) -> String {
     let mut drawn = vec![' '; room];
     let last = room - 1;
-    let column = |place: f64| ((place / 100.0 * last as f64).round() as usize).min(last);
+    let column = |place: f64| {
+        let columns = (place / 100.0 * room as f64).ceil() as usize;
+        columns.saturating_sub(1).min(last)
+    };
     for mark in &line.marks {
         let (from, to) = (mark.from.min(mark.to), mark.from.max(mark.to));
         drawn[column(from)..=column(to)].fill(mark.character);
@@ -84,7 +87,7 @@ mod tests {
             marks: vec![mark('█', 0.0, to), mark('│', 50.0, 50.0)],
         };
         let text = sketch(&[line("a", "×1", 0.0), line("long", "×10.0", 100.0)], 22);
-        assert_eq!(text, "a        ×1  █    │\nlong  ×10.0  █████│████\n");
+        assert_eq!(text, "a        ×1  █   │\nlong  ×10.0  ████│█████\n");
         let wide = sketch(&[line(&"x".repeat(90), "×1", f64::NAN)], 80);
         assert!(columns(wide.trim_end()) <= 80, "{wide}");
     }

@@ -17,6 +17,8 @@ const MAX_NEXT: usize = 2;
 const MAX_TILES: usize = 5;
 const MAX_ADVICE: usize = 3;
 const MAX_NOTICES: usize = 4;
+/// Rows of a further table that are worth their heading.
+const FEWEST_ROWS: usize = 4;
 
 impl Report<'_> {
     /// The report as GitHub's Markdown for a comment, of at most [`COMMENT_LINES`] lines.
@@ -194,7 +196,7 @@ impl Comment {
         self.add([String::new()].into_iter().chain(block).collect())
     }
 
-    /// Adds a table: the first as far as it fits, others only whole.
+    /// Adds a table as far as it fits: the first one, and those whose first rows are the largest; others only whole.
     fn table(&mut self, table: &Table) {
         let table = table.in_common_units();
         let rows = table.brief_rows();
@@ -203,7 +205,7 @@ impl Comment {
         let room = self.room().saturating_sub(lines.len());
         let fitting = if rows.len() <= room {
             rows.len()
-        } else if self.has_rows {
+        } else if self.has_rows && (table.most == 0 || room < FEWEST_ROWS) {
             return;
         } else {
             // One says how many are left out.

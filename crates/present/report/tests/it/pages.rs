@@ -333,7 +333,12 @@ fn tunings(pages: &mut Pages) {
     let r = layers_recording(1);
     for (name, is_done) in [("tune", true), ("tune-plan", false)] {
         let found = tuned(is_done);
-        pages.short(name, &report::tune::vm::report(&r, &found), &found);
+        let page = report::tune::vm::report(&r, &found);
+        if is_done {
+            pages.all(name, &page, &found);
+        } else {
+            pages.short(name, &page, &found);
+        }
     }
     for (name, is_kept) in [("tune-guest", true), ("tune-guest-nothing", false)] {
         let found = guest_tuned(is_kept);

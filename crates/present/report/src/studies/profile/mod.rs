@@ -65,13 +65,17 @@ fn sections<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures) -> Vec<Se
         if !findings.tcg.is_empty() {
             sections.push(Section::new("vCPU threads under TCG", [tcg(findings)]));
         }
-        let title = "Functions by CPU samples (self)";
-        sections.push(Section::new(title, [functions(title, &findings.functions)]));
-        // What threads did says more.
-        sections.push(Section {
-            detail: findings.states.is_some(),
-            ..Section::new("Threads by CPU samples", [threads::on_cpu(findings)])
-        });
+        if !findings.functions.is_empty() {
+            let title = "Functions by CPU samples (self)";
+            sections.push(Section::new(title, [functions(title, &findings.functions)]));
+        }
+        if !findings.threads.is_empty() {
+            // What threads did says more.
+            sections.push(Section {
+                detail: findings.states.is_some(),
+                ..Section::new("Threads by CPU samples", [threads::on_cpu(findings)])
+            });
+        }
     }
     sections.extend(findings.exits.iter().map(exits::section));
     sections.extend(findings.guest.iter().flat_map(guest::sections));
