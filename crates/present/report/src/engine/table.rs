@@ -1,7 +1,5 @@
 //! Tables: what they hold, and which columns give way where there is little room.
 
-use super::units::{Quantity, in_one_unit};
-use std::collections::BTreeMap;
 use vmtax_model::number::NONE;
 
 /// Rows under named columns.
@@ -355,70 +353,6 @@ impl Table {
             .collect()
     }
 
-    /// Returns the table with one unit for its figures of a dimension, below each heading; where they span too much for one,
-    /// with one for each column.
-    pub fn in_common_units(&self) -> Table {
-        let mut groups: BTreeMap<(usize, usize), Vec<(Place, Quantity)>> = BTreeMap::new();
-        for (group, place, quantity) in self.quantities() {
-            let group = groups.entry((group, quantity.dimension())).or_default();
-            group.push((place, quantity));
-        }
-        let mut table = self.clone();
-        for group in groups.into_values() {
-            if !table.unify(&group) {
-                let columns = 0..self.columns.len();
-                let columns = columns.map(|column| {
-                    let is_in_it = |one: &&(Place, Quantity)| one.0.column == column;
-                    group.iter().filter(is_in_it).cloned().collect::<Vec<_>>()
-                });
-                columns.for_each(|column| {
-                    table.unify(&column);
-                });
-            }
-        }
-        table
-    }
-
-    /// The quantities in columns of figures, with the number of headings before them and their places.
-    fn quantities(&self) -> Vec<(usize, Place, Quantity)> {
-        let mut all = Vec::new();
-        let mut group = 0;
-        for (row, line) in self.rows.iter().enumerate() {
-            let (Row::Cells(cells) | Row::First(cells)) = line else {
-                group += 1;
-                continue;
-            };
-            for (column, (cell, head)) in cells.iter().zip(&self.columns).enumerate() {
-                let quantity = Quantity::parse(&cell.text).filter(|_| head.figures && column > 0);
-                all.extend(quantity.map(|quantity| (group, Place { row, column }, quantity)));
-            }
-        }
-        all
-    }
-
-    /// Gives figures of one dimension the same unit; returns false if they span too much for one.
-    fn unify(&mut self, quantities: &[(Place, Quantity)]) -> bool {
-        let all: Vec<&Quantity> = quantities.iter().map(|(_, quantity)| quantity).collect();
-        let Some(texts) = in_one_unit(&all) else {
-            return false;
-        };
-        for ((place, _), text) in quantities.iter().zip(texts) {
-            self.put(*place, text);
-        }
-        true
-    }
-
-    /// Puts a text into a cell, unless it is empty.
-    fn put(&mut self, place: Place, text: String) {
-        let row = self.rows.get_mut(place.row);
-        if let Some(Row::Cells(cells) | Row::First(cells)) = row {
-            let cell = cells.get_mut(place.column).filter(|_| !text.is_empty());
-            if let Some(cell) = cell {
-                cell.text = text;
-            }
-        }
-    }
-
     /// Adds a row.
     pub fn row<C: Into<Cell>>(&mut self, cells: Vec<C>) {
         self.rows
@@ -448,54 +382,9 @@ impl Table {
     }
 }
 
-/// Place of a cell.
-#[derive(Clone, Copy)]
-struct Place {
-    row: usize,
-    column: usize,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn texts(table: &Table) -> Vec<Vec<&str>> {
-        let rows = table.rows.iter().filter_map(|row| match row {
-            Row::Group(_) => None,
-            Row::Cells(cells) | Row::First(cells) => {
-                Some(cells.iter().map(|cell| cell.text.as_str()).collect())
-            }
-        });
-        rows.collect()
-    }
-
-    fn table(rows: &[[&str; 3]]) -> Table {
-        let columns = vec![words("name"), figures("native"), figures("kvm")];
-        Table::new("", columns).rows(rows.iter().map(|row| row.to_vec()))
-    }
-
-    #[test]
-    fn figures_below_a_heading_have_one_unit_or_each_column_has() {
-        let whole = table(&[["a", "46.0 ms", "881 µs"], ["b", "1.000 ms", "×2"]]);
-        assert_eq!(
-            texts(&whole.in_common_units()),
-            [["a", "46.0 ms", "0.881 ms"], ["b", "1.000 ms", "×2"]]
-        );
-        let columns = table(&[["a", "49.6 ns", "1.2 ms"], ["b", "1.000 µs", "700 µs"]]);
-        assert_eq!(
-            texts(&columns.in_common_units()),
-            [["a", "49.6 ns", "1.2 ms"], ["b", "1000 ns", "0.700 ms"]]
-        );
-        let mut groups = table(&[["a", "900 ns", "1.5 µs"]]);
-        groups.group("next");
-        groups.row(vec!["b", "900 ms", "2.0 s"]);
-        assert_eq!(
-            texts(&groups.in_common_units()),
-            [["a", "0.900 µs", "1.5 µs"], ["b", "0.900 s", "2.0 s"]]
-        );
-        let apart = table(&[["a", "20 ns", "1 ns"], ["b", "46 ms", "2.0 s"]]);
-        assert_eq!(texts(&apart.in_common_units()), texts(&apart));
-    }
 
     #[test]
     fn a_row_of_one_sample_is_a_detail_unless_there_is_no_other() {

@@ -1,5 +1,7 @@
 //! One unit for figures that are compared: quantities written with units that fit each alone, brought to one of them.
 
+use super::table::{Row, Table};
+use std::collections::BTreeMap;
 use vmtax_model::number::significant;
 
 /// Units of one dimension, the smallest first.
@@ -35,7 +37,7 @@ const LEAST: f64 = 0.1;
 
 /// A number with its unit, or both ends of a range: "+1.2 ms", "10.0 to 12.0 µs".
 #[derive(Debug, Clone, PartialEq)]
-pub struct Quantity {
+struct Quantity {
     scale: usize,
     numbers: Vec<Number>,
 }
@@ -50,7 +52,7 @@ struct Number {
 
 impl Quantity {
     /// Reads a text that is a quantity and nothing else.
-    pub fn parse(text: &str) -> Option<Quantity> {
+    fn parse(text: &str) -> Option<Quantity> {
         let parts: Vec<&str> = text.split(" to ").collect();
         let (_, last_unit) = parts.last()?.split_once(' ')?;
         let find = |units: &[&str], name: &str| units.iter().position(|unit| *unit == name);
@@ -75,11 +77,6 @@ impl Quantity {
         })
     }
 
-    /// Number of the dimension: quantities of another cannot have the same unit.
-    pub fn dimension(&self) -> usize {
-        self.scale
-    }
-
     /// The quantity as text in this unit.
     fn text(&self, unit: usize) -> String {
         let Scale { units, step } = &SCALES[self.scale];
@@ -95,7 +92,7 @@ impl Quantity {
 
 /// Returns quantities of one dimension as texts in one unit; `None` if they span too much for one. An empty text stands for a
 /// quantity that has this unit.
-pub fn in_one_unit(quantities: &[&Quantity]) -> Option<Vec<String>> {
+fn in_one_unit(quantities: &[&Quantity]) -> Option<Vec<String>> {
     let scale = quantities.first()?.scale;
     let step = SCALES[scale].step;
     let numbers = || quantities.iter().flat_map(|one| &one.numbers);
@@ -122,6 +119,83 @@ pub fn in_one_unit(quantities: &[&Quantity]) -> Option<Vec<String>> {
     Some(quantities.iter().map(text).collect())
 }
 
+/// A quantity in a cell.
+#[derive(Clone)]
+struct Placed {
+    /// Number of headings above it.
+    group: usize,
+    row: usize,
+    column: usize,
+    quantity: Quantity,
+}
+
+impl Table {
+    /// Returns the table with one unit for its figures of a dimension, below each heading; where they span too much for one,
+    /// with one for each column.
+    pub fn in_common_units(&self) -> Table {
+        let mut groups: BTreeMap<(usize, usize), Vec<Placed>> = BTreeMap::new();
+        for placed in self.quantities() {
+            let key = (placed.group, placed.quantity.scale);
+            groups.entry(key).or_default().push(placed);
+        }
+        let mut table = self.clone();
+        for group in groups.into_values() {
+            if !table.unify(&group) {
+                for column in 0..self.columns.len() {
+                    let in_it = group.iter().filter(|one| one.column == column);
+                    table.unify(&in_it.cloned().collect::<Vec<Placed>>());
+                }
+            }
+        }
+        table
+    }
+
+    /// The quantities in columns of figures.
+    fn quantities(&self) -> Vec<Placed> {
+        let mut all = Vec::new();
+        let mut group = 0;
+        for (row, line) in self.rows.iter().enumerate() {
+            let (Row::Cells(cells) | Row::First(cells)) = line else {
+                group += 1;
+                continue;
+            };
+            for (column, (cell, head)) in cells.iter().zip(&self.columns).enumerate() {
+                let quantity = Quantity::parse(&cell.text).filter(|_| head.figures && column > 0);
+                all.extend(quantity.map(|quantity| Placed {
+                    group,
+                    row,
+                    column,
+                    quantity,
+                }));
+            }
+        }
+        all
+    }
+
+    /// Gives figures of one dimension the same unit; returns false if they span too much for one.
+    fn unify(&mut self, quantities: &[Placed]) -> bool {
+        let all: Vec<&Quantity> = quantities.iter().map(|one| &one.quantity).collect();
+        let Some(texts) = in_one_unit(&all) else {
+            return false;
+        };
+        for (placed, text) in quantities.iter().zip(texts) {
+            self.put(placed, text);
+        }
+        true
+    }
+
+    /// Puts a text into a cell, unless it is empty.
+    fn put(&mut self, place: &Placed, text: String) {
+        let row = self.rows.get_mut(place.row);
+        if let Some(Row::Cells(cells) | Row::First(cells)) = row {
+            let cell = cells.get_mut(place.column).filter(|_| !text.is_empty());
+            if let Some(cell) = cell {
+                cell.text = text;
+            }
+        }
+    }
+}
+
 /// Returns texts with one unit, if all are quantities of one dimension and do not span too much; else as they are.
 pub fn alike(texts: &[String]) -> Vec<String> {
     let quantities: Option<Vec<Quantity>> =
@@ -145,6 +219,7 @@ pub fn alike(texts: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::table::{figures, words};
 
     fn texts(all: &[&str]) -> Option<Vec<String>> {
         let quantities: Vec<Quantity> = all
@@ -215,5 +290,42 @@ mod tests {
         ] {
             assert_eq!(Quantity::parse(text), None, "{text}");
         }
+    }
+    fn cells(table: &Table) -> Vec<Vec<&str>> {
+        let rows = table.rows.iter().filter_map(|row| match row {
+            Row::Group(_) => None,
+            Row::Cells(cells) | Row::First(cells) => {
+                Some(cells.iter().map(|cell| cell.text.as_str()).collect())
+            }
+        });
+        rows.collect()
+    }
+
+    fn table(rows: &[[&str; 3]]) -> Table {
+        let columns = vec![words("name"), figures("native"), figures("kvm")];
+        Table::new("", columns).rows(rows.iter().map(|row| row.to_vec()))
+    }
+
+    #[test]
+    fn figures_below_a_heading_have_one_unit_or_each_column_has() {
+        let whole = table(&[["a", "46.0 ms", "881 µs"], ["b", "1.000 ms", "×2"]]);
+        assert_eq!(
+            cells(&whole.in_common_units()),
+            [["a", "46.0 ms", "0.881 ms"], ["b", "1.000 ms", "×2"]]
+        );
+        let columns = table(&[["a", "49.6 ns", "1.2 ms"], ["b", "1.000 µs", "700 µs"]]);
+        assert_eq!(
+            cells(&columns.in_common_units()),
+            [["a", "49.6 ns", "1.2 ms"], ["b", "1000 ns", "0.700 ms"]]
+        );
+        let mut groups = table(&[["a", "900 ns", "1.5 µs"]]);
+        groups.group("next");
+        groups.row(vec!["b", "900 ms", "2.0 s"]);
+        assert_eq!(
+            cells(&groups.in_common_units()),
+            [["a", "0.900 µs", "1.5 µs"], ["b", "0.900 s", "2.0 s"]]
+        );
+        let apart = table(&[["a", "20 ns", "1 ns"], ["b", "46 ms", "2.0 s"]]);
+        assert_eq!(cells(&apart.in_common_units()), cells(&apart));
     }
 }
