@@ -363,7 +363,10 @@ mod tests {
         };
         let answers = [
             ("Remove a".to_owned(), LimitAnswer::Keep),
-            ("Remove b".to_owned(), LimitAnswer::Raise(change("Double b"))),
+            (
+                "Remove b".to_owned(),
+                LimitAnswer::Raise(change("Double b")),
+            ),
         ];
         settle(&mut spec, &answers.into_iter().collect());
         let tried = spec.candidates.iter().map(|one| &*one.change.action);

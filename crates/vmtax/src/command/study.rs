@@ -3,8 +3,8 @@
 //! or on a guest that is booted for it; `vmtax compare` of sides, of recordings, or of a recording with its baseline;
 //! `vmtax reproduce` of published results.
 
-use super::progress::Display;
 use super::limits::{ask_about_limits, is_conversation};
+use super::progress::Display;
 use super::record::{Recorded, check_folder, record, record_layers, record_profiles};
 use super::{host, interrupt, note, print, report, write_file};
 use crate::cli::{RecordArgs, StudyArgs};
