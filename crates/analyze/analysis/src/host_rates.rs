@@ -19,12 +19,11 @@ pub fn host_rates(
     let ns = after.at_ns.checked_sub(before.at_ns).filter(|ns| *ns > 0)?;
     let seconds = ns as f64 / 1e9;
     let rate = |old: u64, new: u64| new.saturating_sub(old) as f64 / seconds;
-    let growth = |old: Option<u64>, new: Option<u64>| {
-        Some(new?.checked_sub(old?)? as f64 / seconds)
-    };
+    let growth =
+        |old: Option<u64>, new: Option<u64>| Some(new?.checked_sub(old?)? as f64 / seconds);
     let used_by_vms: f64 = vms.iter().map(used_by).sum();
     let busy = rate(before.busy_ms, after.busy_ms) / 1e3;
-    // The kernel may count CPUs by ticks, and threads by the clock.
+    // The kernel may count the time of CPUs in ticks, and that of threads exactly.
     let used = busy.max(used_by_vms).min(after.cpus as f64);
     let used_by_vms = used_by_vms.min(used);
     let mut rates = HostRates {
@@ -48,7 +47,9 @@ pub fn host_rates(
 /// CPUs that a VM's threads used, with the programs that serve it.
 fn used_by(vm: &VmRates) -> f64 {
     let threads = vm.threads.iter().map(|thread| thread.run);
-    threads.chain(vm.daemons.iter().map(|daemon| daemon.run)).sum()
+    threads
+        .chain(vm.daemons.iter().map(|daemon| daemon.run))
+        .sum()
 }
 
 /// PIDs of the VMs' processes and of the programs that serve them, TIDs of the kernel's threads that do.
@@ -92,11 +93,7 @@ fn largest_other(
 }
 
 /// What concerns all VMs: the host's load, then settings that each of them has alike.
-fn findings(
-    host: &HostRates,
-    vms: &[VmRates],
-    settings: &BTreeMap<String, String>,
-) -> Vec<Advice> {
+fn findings(host: &HostRates, vms: &[VmRates], settings: &BTreeMap<String, String>) -> Vec<Advice> {
     let load = HostLoad { host, vms };
     let mut all = vmtax_rules::evaluate(&Evidence {
         load: Some(&load),
@@ -148,7 +145,7 @@ mod tests {
 
     fn vm(pid: i32, accelerator: Accelerator) -> VmRates {
         let thread = ThreadRates {
-            tid: pid + 1,
+            tid: pid + 100,
             role: Role::Vcpu(0),
             run: 0.5,
             ready: 0.0,
@@ -182,7 +179,10 @@ mod tests {
             [3.0, 1.5, 1.5]
         );
         let largest = rates.largest_other.unwrap();
-        assert_eq!((largest.pid, largest.name.as_str(), largest.used), (8, "p8", 0.3));
+        assert_eq!(
+            (largest.pid, largest.name.as_str(), largest.used),
+            (8, "p8", 0.3)
+        );
         assert_eq!(
             (rates.swapped_in_per_s, rates.swapped_out_per_s),
             (Some(4096.0), None)

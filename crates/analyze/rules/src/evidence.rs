@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use vmtax_findings::{
     Breakdown, Comparison, CpuContention, Difference, EmptyQueue, ExitCount, ExitReason, Findings,
-    HostRates, LayerColumn, ProfileFindings, Row, SampleShare, ShareFindings, ThreadStates, VmRates,
+    HostRates, LayerColumn, ProfileFindings, Row, SampleShare, ShareFindings, ThreadStates,
+    VmRates,
 };
 use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{

@@ -14,7 +14,7 @@ pub use rule::{Finding, Rule};
 pub use rules::{MAX_TICK_HZ, clock_read_rule, rules, why_run_queue_wait};
 
 use rules::{
-    HOST_CPUS_BUSY, VM_RUN_QUEUE_WAIT, about_texts, configured_settings, costs, is_about_hang,
+    HOST_CPUS_BUSY, RUN_QUEUE_WAITS, about_texts, configured_settings, costs, is_about_hang,
     settings_of_host_to_check, settings_to_check,
 };
 use vmtax_findings::Advice;
@@ -60,7 +60,7 @@ pub fn settings_of_host(evidence: &Evidence<'_>) -> Vec<Advice> {
 
 /// Returns true if a finding about the host says what a rule finds in each of its VMs.
 pub fn says_of_all(host: &Advice, of_vm: &Advice) -> bool {
-    host.rule == HOST_CPUS_BUSY && of_vm.rule == VM_RUN_QUEUE_WAIT
+    host.rule == HOST_CPUS_BUSY && RUN_QUEUE_WAITS.contains(&of_vm.rule.as_str())
 }
 
 /// Known costs that texts show which somebody pasted: what was measured first, by its share, then what a configuration has.

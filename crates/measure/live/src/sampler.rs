@@ -10,9 +10,9 @@ use vmtax_model::{
     Role, ShareServer, ThreadCounters, VmCounters, VmDisk, VmFacts, VmSettings,
 };
 use vmtax_observe::counters::{
-    Cgroups, ThreadCgroups, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped, low_cpu_weights,
-    memory_limit, page_table_counters, process_counters, process_stop, socket_server, started,
-    thread_counters, thread_state, throttled_us, wait_channel,
+    Cgroups, ThreadCgroups, block_device, cgroup_counters, cpu_quotas, interfaces, is_stopped,
+    low_cpu_weights, memory_limit, page_table_counters, process_counters, process_stop,
+    socket_server, started, thread_counters, thread_state, throttled_us, wait_channel,
 };
 use vmtax_observe::{kvm_stats, thread_names};
 use vmtax_vmm::qemu::console::{Console, kernel_failure};

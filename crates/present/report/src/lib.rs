@@ -22,10 +22,10 @@ pub use studies::{
     profile, reproduction, shares, tune, vm_diagnosis, vm_exits, vm_layers,
 };
 pub use sysbench::{result, sysbench};
-pub use text::printable;
+pub use text::{command_lines, printable, wrapped};
 pub use top::{
-    counter_text, counter_value, csv_head, csv_rows, host_disks, level_cost, openmetrics, sentence,
-    top, unknown_columns,
+    Statement, counter_text, counter_value, csv_head, csv_rows, host_lines, host_statements,
+    level_cost, openmetrics, top, unknown_columns, vm_statement,
 };
 pub use vmtax_model::number::counted;
 

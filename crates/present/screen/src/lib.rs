@@ -1,12 +1,19 @@
 //! The live screen of `vmtax top`. It draws samples that come through a channel and knows nothing of how they are taken.
 
+mod details;
+mod keys;
+mod layout;
+mod list;
 mod page;
 mod state;
+mod threads;
 
-pub use state::Request;
+pub use keys::Request;
+pub use state::ParseInterval;
 
+use crate::keys::{Action, action};
 use crate::page::draw;
-use crate::state::{Action, State, action};
+use crate::state::State;
 use ratatui::crossterm::event::{self, Event};
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -24,10 +31,10 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// One that waits for its first sample, which takes an interval.
-    pub fn new(interval: Duration) -> Screen {
+    /// One that waits for its first sample, which takes an interval; `parse_interval` reads another that a person types.
+    pub fn new(interval: Duration, parse_interval: ParseInterval) -> Screen {
         Screen {
-            state: State::new(interval),
+            state: State::new(interval, parse_interval),
         }
     }
 
@@ -102,5 +109,7 @@ fn events() -> io::Result<Receiver<io::Result<Event>>> {
     Ok(events)
 }
 
+#[cfg(test)]
+mod snapshots;
 #[cfg(test)]
 mod tests;

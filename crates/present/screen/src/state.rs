@@ -1,6 +1,6 @@
-//! State of the screen: the newest sample, the selected VM, the order; and how keys change it.
+//! State of the screen: the newest sample, the page, the selected VM, the order and the choice of columns.
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use vmtax_findings::{GuestExits, TopSample, VmRates};
 use vmtax_model::Counter;
@@ -13,6 +13,8 @@ pub(crate) enum View {
     List,
     /// The threads, disks, NICs and exits of the selected one.
     Detail,
+    /// The columns, to choose from.
+    Fields,
     /// Meaning of the columns and keys.
     Help,
 }
@@ -26,18 +28,47 @@ pub(crate) enum Order {
     Column(&'static Counter),
 }
 
+/// Choice about a column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ColumnChoice {
+    /// Shown where there is room.
+    #[default]
+    Automatic,
+    /// Shown before those that nobody chose.
+    Shown,
+    Hidden,
+}
+
+/// Reads an interval that a person typed. The error says what is accepted.
+pub type ParseInterval = fn(&str) -> Result<Duration, String>;
+
+/// Interval that a person types.
+#[derive(Debug, Default)]
+pub(crate) struct Prompt {
+    pub text: String,
+    /// Reason why the text is no interval; empty until Enter.
+    pub error: String,
+}
+
 /// The state of the screen.
 #[derive(Debug)]
 pub(crate) struct State {
     pub interval: Duration,
+    pub parse_interval: ParseInterval,
     pub sample: Option<TopSample>,
     pub view: View,
     pub order: Order,
     pub reversed: bool,
+    /// Choices about columns that are not automatic, by their names.
+    pub columns: BTreeMap<&'static str, ColumnChoice>,
+    /// The column that is selected among the fields, by its position.
+    pub field: usize,
     /// The selected VM; it stays selected where rows move.
     pub selected: Option<i32>,
     /// Lines of a page that are above the screen.
     pub scroll: u16,
+    /// The interval that is being typed.
+    pub prompt: Option<Prompt>,
     /// The VM whose exits are being traced.
     pub tracing: Option<i32>,
     /// Exits that were traced last, with the PID of their VM.
@@ -45,15 +76,19 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn new(interval: Duration) -> State {
+    pub fn new(interval: Duration, parse_interval: ParseInterval) -> State {
         State {
             interval,
+            parse_interval,
             sample: None,
             view: View::List,
             order: Order::Findings,
             reversed: false,
+            columns: BTreeMap::new(),
+            field: 0,
             selected: None,
             scroll: 0,
+            prompt: None,
             tracing: None,
             exits: None,
         }
@@ -120,6 +155,37 @@ impl State {
         self.selected = pids.get(to as usize).copied();
     }
 
+    /// Selects another of the columns, so many further down.
+    pub fn move_field_by(&mut self, columns: i64) {
+        let last = Counter::columns().count().saturating_sub(1);
+        let to = (self.field as i64).saturating_add(columns);
+        self.field = to.clamp(0, last as i64) as usize;
+    }
+
+    /// The column that is selected among the fields.
+    pub fn selected_field(&self) -> Option<&'static Counter> {
+        Counter::columns().nth(self.field)
+    }
+
+    /// The choice about a column.
+    pub fn choice(&self, column: &Counter) -> ColumnChoice {
+        let chosen = self.columns.get(column.column);
+        chosen.copied().unwrap_or_default()
+    }
+
+    /// Makes the next choice about the selected column: automatic, shown, hidden.
+    pub fn choose_next(&mut self) {
+        let Some(column) = self.selected_field() else {
+            return;
+        };
+        let next = match self.choice(column) {
+            ColumnChoice::Automatic => ColumnChoice::Shown,
+            ColumnChoice::Shown => ColumnChoice::Hidden,
+            ColumnChoice::Hidden => ColumnChoice::Automatic,
+        };
+        self.columns.insert(column.column, next);
+    }
+
     /// Sorts by the next column, or the one before.
     pub fn sort_further(&mut self, columns: i64) {
         let all = [Order::Findings, Order::Name].into_iter();
@@ -137,90 +203,13 @@ impl State {
     }
 
     /// The order, for people.
-    pub fn order_name(&self) -> &'static str {
-        match self.order {
+    pub fn order_name(&self) -> String {
+        let by = match self.order {
             Order::Findings => "findings",
             Order::Name => "name",
             Order::Column(column) => column.column,
-        }
-    }
-}
-
-/// The keys, for people: each with what it does.
-pub(crate) const KEYS: &[(&str, &str)] = &[
-    ("↑ ↓ or k j", "select a VM; in details and help: scroll"),
-    (
-        "Enter",
-        "details of the selected VM: threads, disks, NICs, exits, why a figure is –",
-    ),
-    ("Esc", "back to the list"),
-    ("< >", "sort by the column before, the next column"),
-    ("U R N F", "sort by %RUN, by %RDY, by name, by findings"),
-    ("r", "reverse the order"),
-    (
-        "t",
-        "trace the VM exits of the selected VM for 3 s (KVM, root)",
-    ),
-    ("? or h", "this page"),
-    ("q or Ctrl-C", "end"),
-];
-
-/// Request to the sampler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// To trace the exits of this VM; its next sample holds them.
-    TraceExits(i32),
-}
-
-/// Effect of a key outside of the screen's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Quit,
-    Ask(Request),
-}
-
-pub(crate) fn action(key: KeyEvent, state: &mut State) -> Option<Action> {
-    if key.kind == KeyEventKind::Release {
-        return None;
-    }
-    if key.modifiers.contains(KeyModifiers::CONTROL) {
-        return (key.code == KeyCode::Char('c')).then_some(Action::Quit);
-    }
-    match key.code {
-        KeyCode::Char('q') => return Some(Action::Quit),
-        KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => go(state, View::List),
-        KeyCode::Enter | KeyCode::Right if state.selected_vm().is_some() => go(state, View::Detail),
-        KeyCode::Char('?' | 'h') => go(state, View::Help),
-        KeyCode::Down | KeyCode::Char('j') => step(state, 1),
-        KeyCode::Up | KeyCode::Char('k') => step(state, -1),
-        KeyCode::PageDown => step(state, 10),
-        KeyCode::PageUp => step(state, -10),
-        KeyCode::Char('<') => state.sort_further(-1),
-        KeyCode::Char('>') => state.sort_further(1),
-        KeyCode::Char('U') => state.sort_by("%RUN"),
-        KeyCode::Char('R') => state.sort_by("%RDY"),
-        KeyCode::Char('N') => state.order = Order::Name,
-        KeyCode::Char('F') => state.order = Order::Findings,
-        KeyCode::Char('r') => state.reversed = !state.reversed,
-        KeyCode::Char('t') if state.tracing.is_none() => {
-            state.tracing = state.selected_vm().map(|vm| vm.pid);
-            return state
-                .tracing
-                .map(|pid| Action::Ask(Request::TraceExits(pid)));
-        }
-        _ => {}
-    }
-    None
-}
-
-fn go(state: &mut State, view: View) {
-    (state.view, state.scroll) = (view, 0);
-}
-
-/// In the list another row, elsewhere other lines.
-fn step(state: &mut State, by: i64) {
-    match state.view {
-        View::List => state.move_by(by),
-        _ => state.scroll = (i64::from(state.scroll) + by).clamp(0, i64::from(u16::MAX)) as u16,
+        };
+        let reversed = if self.reversed { ", reversed" } else { "" };
+        format!("{by}{reversed}")
     }
 }

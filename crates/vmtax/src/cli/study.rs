@@ -175,7 +175,7 @@ and sets QEMU's latency histograms, which are removed at the end. 2 also traces 
 Examples:
   vmtax top
   vmtax top web01 --level 1
-  vmtax top --batch --samples 3
+  vmtax top -b -d 5 -n 3
   vmtax top --json --samples 1 | jq '.vms[] | {name, findings}'
   vmtax top web01 --level 2 --duration 5 --batch
   vmtax top --openmetrics 9177
@@ -186,7 +186,7 @@ pub struct TopArgs {
     #[arg(value_name = "VM")]
     pub vms: Vec<String>,
     /// Print a table for each interval instead of the live screen
-    #[arg(long)]
+    #[arg(short, long)]
     pub batch: bool,
     /// Print a line of JSON for each interval
     #[arg(long, conflicts_with_all = ["batch", "csv"])]
@@ -198,10 +198,10 @@ pub struct TopArgs {
     #[arg(long, value_name = "FILE|PORT", value_parser = exposition)]
     pub openmetrics: Option<Exposition>,
     /// Time between updates, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     pub interval: Duration,
     /// Number of updates [default: until Ctrl-C]
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub samples: Option<u64>,
     /// Observe one interval of this length, then exit
     #[arg(long, value_name = "SECONDS", value_parser = interval, conflicts_with_all = ["interval", "samples"])]
@@ -234,7 +234,7 @@ fn exposition(text: &str) -> Result<Exposition, String> {
 }
 
 /// Seconds, as a decimal number, with or without their unit.
-fn interval(text: &str) -> Result<Duration, String> {
+pub fn interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .trim_end_matches('s')
         .parse()

@@ -49,8 +49,16 @@ fn style_of<S: IsTerminal + AsFd>(stream: &S) -> Style {
     let width = if columns == 0 { 100 } else { columns };
     Style {
         width,
-        color: stream.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        color: stream.is_terminal()
+            && std::env::var_os("NO_COLOR").is_none()
+            && !is_dumb_terminal(),
     }
+}
+
+/// Returns true if the terminal has no colors and cannot place its cursor: TERM says so, or nothing.
+fn is_dumb_terminal() -> bool {
+    let term = std::env::var_os("TERM");
+    term.is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
 /// Prints; a reader that went away (`| head`) is no fault.

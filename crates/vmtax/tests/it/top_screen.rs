@@ -99,12 +99,19 @@ fn the_screen_draws_answers_keys_and_restores_the_terminal_at_any_end() {
         wait_for(&read, &mut seen, SHOW_ALTERNATE);
         wait_for(&read, &mut seen, "level 0 (counters)");
         wait_for(&read, &mut seen, "No known problem");
+        wait_for(&read, &mut seen, "Host CPUs: ");
+        wait_for(&read, &mut seen, "Host memory: ");
+        keys.write_all(b"s0.5\r").unwrap();
+        wait_for(&read, &mut seen, "every 0.5 s");
+        keys.write_all(b"f").unwrap();
+        wait_for(&read, &mut seen, "Columns: automatic");
+        keys.write_all(b"f").unwrap();
         keys.write_all(b"?").unwrap();
         wait_for(&read, &mut seen, "Columns (vmtax top --explain");
         keys.write_all(b"\x1b").unwrap();
         std::thread::sleep(Duration::from_secs(1));
         keys.write_all(b"\r").unwrap();
-        wait_for(&read, &mut seen, "Threads");
+        wait_for(&read, &mut seen, "other threads by role");
         match end {
             "TERM" => running.signal(Signal::TERM),
             key => keys.write_all(key.as_bytes()).unwrap(),
@@ -113,6 +120,29 @@ fn the_screen_draws_answers_keys_and_restores_the_terminal_at_any_end() {
         running.outcome().exits(0);
     }
     drop(qemu);
+}
+
+#[test]
+fn a_dumb_terminal_gets_tables_without_sequences() {
+    let place = Place::new();
+    let vm = Busy::start(&place, "dumb", "");
+    for term in ["dumb", ""] {
+        let (ours, theirs) = terminal(40);
+        let start = place
+            .vmtax(&format!("top {} -d 0.3 -n 2", vm.pid()))
+            .stdin(theirs.try_clone().unwrap())
+            .stdout(theirs);
+        let running = start.env("TERM", term).start(60);
+        let read = reader(ours);
+        running.outcome().exits(0);
+        let seen: String = read.iter().collect();
+        assert!(!seen.contains('\u{1b}'), "TERM={term:?}: {seen:?}");
+        assert_eq!(seen.matches("Host CPUs: ").count(), 2, "{seen}");
+        assert!(
+            seen.lines().all(|line| line.trim_end().chars().count() <= 40),
+            "{seen}"
+        );
+    }
 }
 
 #[test]

@@ -39,6 +39,55 @@ fn sample(seconds: u64) -> VmCounters {
     }
 }
 
+/// The parts of the time that each thread and the VM were throttled, by their groups' growth in 2 s, ms.
+fn throttled(of_vm: Option<u64>, of_threads: [Option<u64>; 3]) -> (Option<f64>, [Option<f64>; 3]) {
+    const THROTTLED: &Counter = Counter::named("throttled");
+    let sampled = |seconds, share: u64| {
+        let own = |ms: Option<u64>| Some(7 + ms? * 1_000_000 * share);
+        let roles = [Role::Vcpu(0), Role::Vcpu(1), Role::Main];
+        let threads = roles.into_iter().zip(of_threads).zip(6..);
+        let threads = threads.map(|((role, ms), tid)| ThreadCounters {
+            throttled_ns: own(ms),
+            ..thread(tid, role, 0, 0)
+        });
+        VmCounters {
+            threads: threads.collect(),
+            counters: own(of_vm)
+                .map(|ns| (THROTTLED.name, ns))
+                .into_iter()
+                .collect(),
+            ..sample(seconds)
+        }
+    };
+    let rates = rates(&facts(2), &sampled(0, 0), &sampled(2, 1)).unwrap();
+    let mut threads = rates.threads;
+    threads.sort_by_key(|thread| thread.tid);
+    let parts = threads.into_iter().map(|thread| thread.throttled);
+    let parts: Vec<Option<f64>> = parts.collect();
+    (rates.throttled, parts.try_into().unwrap())
+}
+
+#[test]
+fn a_threads_throttling_is_that_of_its_own_group_where_no_other_group_has_any() {
+    let own = [Some(400), Some(0), None];
+    assert_eq!(
+        throttled(Some(400), own),
+        (Some(0.1), [Some(0.2), Some(0.0), None])
+    );
+    assert_eq!(
+        throttled(Some(1000), own).1,
+        [None; 3],
+        "a group above throttles all of them"
+    );
+    assert_eq!(throttled(Some(400), [None; 3]).1, [None; 3], "one group");
+    assert_eq!(
+        throttled(Some(0), [None; 3]).1,
+        [Some(0.0); 3],
+        "nothing throttles the VM"
+    );
+    assert_eq!(throttled(None, [None; 3]), (None, [None; 3]));
+}
+
 #[test]
 fn parts_of_vcpus_are_means_and_the_busiest_thread_comes_first() {
     let threads = |main, first, second, wait| {

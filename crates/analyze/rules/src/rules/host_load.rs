@@ -5,7 +5,7 @@ use crate::evidence::{HostLoad, MIN_SHARE};
 use crate::rule::instruction;
 use crate::{Finding, Rule};
 use vmtax_findings::HostRates;
-use vmtax_model::number::{percent, significant};
+use vmtax_model::number::percent;
 
 pub(super) const HOST_CPUS_BUSY: Rule = Rule {
     id: "host-cpus-busy",
@@ -30,8 +30,7 @@ pub(super) const HOST_CPUS_BUSY: Rule = Rule {
 /// The finding; `None` where one VM alone waits, or another one runs without waiting.
 fn busy(load: &HostLoad<'_>) -> Option<Finding> {
     let HostLoad { host, vms } = *load;
-    let (waiting, others): (Vec<_>, Vec<_>) =
-        vms.iter().partition(|vm| vcpu_wait(vm).is_some());
+    let (waiting, others): (Vec<_>, Vec<_>) = vms.iter().partition(|vm| vcpu_wait(vm).is_some());
     let is_idle = |run: Option<f64>| run.is_some_and(|run| run < MIN_SHARE);
     if waiting.len() < 2 || !others.iter().all(|vm| is_idle(vm.run)) {
         return None;
@@ -54,7 +53,10 @@ fn busy(load: &HostLoad<'_>) -> Option<Finding> {
         percent(most),
         users(host)
     );
-    let renice = host.largest_other.as_ref().map_or(String::new(), |process| {
+    // To lower the priority of one process among many gives little back.
+    let mut largest = host.largest_other.iter();
+    let largest = largest.find(|process| process.used >= host.used_by_others / 2.0);
+    let renice = largest.map_or(String::new(), |process| {
         format!("sudo renice -n 19 -p {}", process.pid)
     });
     Some(Finding {
@@ -63,14 +65,20 @@ fn busy(load: &HostLoad<'_>) -> Option<Finding> {
     })
 }
 
-/// "The VMs use 1.50 CPUs, all else 0.40, most of it cc1 (PID 77)."
+/// "The VMs use 1.50 CPUs, all else 0.40, of which cc1 (PID 77) uses 0.30."
 fn users(host: &HostRates) -> String {
-    let process = host.largest_other.as_ref().map_or(String::new(), |process| {
-        let name = process.name.escape_default();
-        format!(", most of it {name} (PID {})", process.pid)
-    });
-    let [vms, others] = [host.used_by_vms, host.used_by_others].map(significant);
-    format!("The VMs use {vms} CPUs, all else {others}{process}.")
+    let process = host
+        .largest_other
+        .as_ref()
+        .map_or(String::new(), |process| {
+            let name = process.name.escape_default();
+            format!(
+                ", of which {name} (PID {}) uses {:.2}",
+                process.pid, process.used
+            )
+        });
+    let (vms, others) = (host.used_by_vms, host.used_by_others);
+    format!("The VMs use {vms:.2} CPUs, all else {others:.2}{process}.")
 }
 
 #[cfg(test)]
@@ -116,10 +124,17 @@ mod tests {
         assert_eq!(
             all[0].finding.replace('\u{a0}', " "),
             "The host's 2 CPUs are in use 98 % of the time: the vCPUs of all 2 VMs wait for one, 20 % to 40 % of their time (%RDY). \
-             The VMs use 1.50 CPUs, all else 0.460, most of it cc\\u{1b}1 (PID 77)."
+             The VMs use 1.50 CPUs, all else 0.46, of which cc\\u{1b}1 (PID 77) uses 0.40."
         );
         assert_eq!(all[0].remedies[0].line, "sudo renice -n 19 -p 77");
-        assert!(all.len() == 1 && (all[0].gain - 0.3).abs() < 1e-9, "{all:?}");
+        assert!(
+            all.len() == 1 && (all[0].gain - 0.3).abs() < 1e-9,
+            "{all:?}"
+        );
+        let mut many = host(1.96);
+        many.largest_other.as_mut().unwrap().used = 0.2;
+        let all = found(&many, &[vm(0.5, 0.2), vm(0.4, 0.4)]);
+        assert_eq!(all[0].remedies[0].line, "", "one of many");
         let alone = HostRates {
             largest_other: None,
             ..host(1.96)

@@ -77,9 +77,10 @@ pub(crate) fn settings_of_host_to_check() -> impl Iterator<Item = &'static Rule>
     settings_to_check::OF_ALL_VMS.iter().copied()
 }
 
-/// The rule about a host without an idle CPU, and the one about each of the VMs that wait there.
+/// The rule about a host without an idle CPU, and those about each of the VMs that wait there.
 pub(crate) const HOST_CPUS_BUSY: &str = host_load::HOST_CPUS_BUSY.id;
-pub(crate) const VM_RUN_QUEUE_WAIT: &str = vm_cpu::VM_RUN_QUEUE_WAIT.id;
+pub(crate) const RUN_QUEUE_WAITS: [&str; 2] =
+    [vm_cpu::VM_RUN_QUEUE_WAIT.id, vm_cpu::VM_SERVING_WAIT.id];
 
 /// Those of a VM, or of what serves it.
 const SETTINGS_OF_VM: [&Rule; 6] = [

@@ -22,13 +22,18 @@ pub fn host_counters(with_processes: bool) -> Option<HostCounters> {
         cpus: stats.cpu_time.len(),
         busy_ms: milliseconds(busy_ticks(&stats.total)),
         runnable: stats.procs_running.map(u64::from),
-        load: LoadAverage::current().ok().map(|load| f64::from(load.one)),
+        load: LoadAverage::current().ok().map(hundredths),
         memory: memory.as_ref().map(|memory| memory.mem_total),
         available: memory.and_then(|memory| memory.mem_available),
         swapped_in: paged("pswpin"),
         swapped_out: paged("pswpout"),
         processes: processes.unwrap_or_default(),
     })
+}
+
+/// The load average of one minute, in hundredths as the kernel prints it.
+fn hundredths(load: LoadAverage) -> f64 {
+    (f64::from(load.one) * 100.0).round() / 100.0
 }
 
 /// Ticks in which CPUs ran tasks or interrupts. The time of guests is in `user`; stolen time is another host's.

@@ -7,8 +7,8 @@ mod host_activity;
 
 pub use crate::process::{clients, socket_server};
 pub use cgroup::{
-    Cgroups, ThreadCgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit, thread_groups,
-    throttled_us,
+    Cgroups, ThreadCgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit,
+    thread_groups, throttled_us,
 };
 pub use host::host_counters;
 pub use host_activity::HostSample;

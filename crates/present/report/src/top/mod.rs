@@ -3,31 +3,36 @@
 
 mod counters;
 mod formats;
+mod host;
 
 pub use counters::{counter_text, counter_value};
 pub use formats::{csv_head, csv_rows, openmetrics};
+pub use host::{Statement, host_lines, host_statements, vm_statement};
 
 use crate::engine::{Block, Notice, Report, Section, Table, figures, words};
-use crate::number::{NONE, counted, nanoseconds, percent, significant};
-use crate::text::{Joined, grouped, only_if, plain};
-use std::collections::{BTreeMap, BTreeSet};
-use vmtax_findings::{DeviceRates, TopSample, VmRates};
-use vmtax_model::{Counter, SettingPlace};
+use crate::number::{NONE, counted, percent};
+use crate::text::{Joined, grouped, only_if};
+use std::collections::BTreeSet;
+use vmtax_findings::{TopSample, VmRates};
+use vmtax_model::Counter;
 
 /// The report. The answer is the finding that costs most.
 pub fn top(sample: &TopSample) -> Report<'static> {
-    let found = sample.vms.iter().filter(|vm| !vm.findings.is_empty());
-    let lines: Vec<Block<'static>> = found.map(|vm| Block::Text(line(vm))).collect();
+    let of_host = host::host_statements(sample).into_iter();
+    let found = of_host.chain(host::vm_statements(sample));
+    let texts = |lines: Vec<String>| lines.into_iter().map(Block::Text).collect::<Vec<_>>();
+    let findings = texts(found.map(|statement| statement.line()).collect());
+    let host = texts(host_lines(sample));
     let sections = [
-        (!sample.vms.is_empty()).then(|| Section::new("", [table(&sample.vms)])),
-        (!lines.is_empty()).then(|| Section::new("Findings", lines)),
+        (!host.is_empty()).then(|| Section::new("Host", host)),
+        (!sample.vms.is_empty()).then(|| Section::new("VMs", [table(&sample.vms)])),
+        (!findings.is_empty()).then(|| Section::new("Findings", findings)),
     ];
-    let cost = [level_cost(sample)].into_iter();
     Report {
         study: "top",
         title: sample.time.clone(),
         answer: answer(sample),
-        basis: cost.chain(host_disks(&sample.vms)).collect(),
+        basis: vec![level_cost(sample)],
         sections: sections.into_iter().flatten().collect(),
         notices: notes(sample),
         ..Report::default()
@@ -72,12 +77,19 @@ fn notes(sample: &TopSample) -> Vec<Notice> {
 }
 
 fn answer(sample: &TopSample) -> String {
-    let worst = sample
+    let of_host = sample.host.iter().flat_map(|host| &host.findings);
+    // A setting whose cost nobody measured is no answer.
+    let of_host = of_host.filter(|advice| advice.gain > 0.0);
+    let of_host = of_host.map(|advice| ("Host".to_owned(), advice));
+    let of_vms = sample
         .vms
         .iter()
-        .filter_map(|vm| Some((vm, vm.findings.first()?)));
-    match worst.max_by(|a, b| a.1.gain.total_cmp(&b.1.gain)) {
-        Some((vm, advice)) => format!("{}: {}", vm.label(), advice.finding),
+        .filter_map(|vm| Some((vm.label(), host::own_finding(sample, vm)?)));
+    let worst = of_vms
+        .chain(of_host)
+        .max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
+    match worst {
+        Some((label, advice)) => format!("{label}: {}", advice.finding),
         None if sample.vms.is_empty() => {
             "No VM runs on this host, or none that this user can see.".to_owned()
         }
@@ -101,12 +113,6 @@ fn not_known_to_run(vms: &[VmRates]) -> String {
     format!("; whether {which} halted or paused is not known")
 }
 
-fn line(vm: &VmRates) -> String {
-    let (text, next) = sentence(vm);
-    let next = next.map_or(String::new(), |next| format!(" Next: {next}"));
-    format!("{}: {text}{next}", vm.label())
-}
-
 /// The busiest thread with its role.
 fn busiest(vm: &VmRates) -> String {
     vm.busiest().map_or(NONE.to_owned(), |thread| {
@@ -118,7 +124,11 @@ fn busiest(vm: &VmRates) -> String {
 pub fn unknown_columns(vm: &VmRates, level: u8) -> Vec<(Vec<&'static str>, String)> {
     let unknown = Counter::columns().filter(|column| counter_value(column, vm).is_none());
     let reasons = unknown.map(|column| (counters::unknown(column, vm, level), column.column));
-    let all = grouped(reasons).into_iter();
+    let no_thread = (vm.busiest().is_none()).then(|| {
+        let reason = "no thread of its process ran in the interval".to_owned();
+        (reason, "busiest thread")
+    });
+    let all = grouped(reasons.chain(no_thread)).into_iter();
     all.map(|(reason, names)| (names, reason)).collect()
 }
 
@@ -140,26 +150,6 @@ fn unknown_of_all(vms: &[VmRates], level: u8) -> Vec<String> {
     grouped(all).into_iter().map(line).collect()
 }
 
-/// The first finding and the command that comes next; where there is none, that nothing was found.
-pub fn sentence(vm: &VmRates) -> (String, Option<String>) {
-    let Some(advice) = vm.findings.first() else {
-        return ("No known problem in this interval.".to_owned(), None);
-    };
-    let lines = || {
-        advice
-            .remedies
-            .iter()
-            .filter(|remedy| !remedy.line.is_empty())
-    };
-    // What a person can run as it stands comes before what changes a setting.
-    let runnable = lines().find(|remedy| remedy.place == SettingPlace::Vmtax);
-    let next = runnable.or_else(|| lines().next());
-    (
-        plain(&advice.finding),
-        next.map(|remedy| plain(&remedy.line)),
-    )
-}
-
 /// The level, what it does, and what it cost, as the interval showed.
 pub fn level_cost(sample: &TopSample) -> String {
     let does = match sample.level {
@@ -171,57 +161,11 @@ pub fn level_cost(sample: &TopSample) -> String {
     format!("level {level} ({does}): {cpu:.1} % of a CPU")
 }
 
-/// "Host disks, all users: vda 605 µs a request, 34.0 IOPS"; `None` where none is known.
-pub fn host_disks(vms: &[VmRates]) -> Option<String> {
-    let disks = vms.iter().flat_map(|vm| &vm.disks);
-    let devices = disks.filter_map(|disk| disk.device.as_ref());
-    let by_name = devices.map(|device| (device.name.as_str(), device));
-    let by_name: BTreeMap<&str, &DeviceRates> = by_name.collect();
-    let text = |(name, device): (&str, &DeviceRates)| match device.mean_ns {
-        Some(ns) => {
-            let (mean, iops) = (nanoseconds(ns), significant(device.per_s));
-            format!("{name} {mean} a request, {iops} IOPS")
-        }
-        None => format!("{name} no requests"),
-    };
-    let all = by_name.into_iter().map(text).joined("; ");
-    (!all.is_empty()).then(|| format!("Host disks, all users: {all}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use vmtax_findings::{Advice, DiskRates, IoRates};
     use vmtax_model::{Accelerator, Remedy};
-
-    #[test]
-    fn each_device_is_named_once() {
-        let on = |name: &str, mean_ns| {
-            let device = Some(DeviceRates {
-                name: name.to_owned(),
-                per_s: 34.0,
-                mean_ns,
-            });
-            DiskRates {
-                device,
-                ..DiskRates::default()
-            }
-        };
-        let vm = |disks| VmRates {
-            disks,
-            ..VmRates::default()
-        };
-        let vms = [
-            vm(vec![on("vda", Some(605e3)), on("sdb", None)]),
-            vm(vec![on("vda", Some(605e3))]),
-        ];
-        let line = host_disks(&vms).map(|line| line.replace('\u{a0}', " "));
-        assert_eq!(
-            line.as_deref(),
-            Some("Host disks, all users: sdb no requests; vda 605 µs a request, 34.0 IOPS")
-        );
-        assert_eq!(host_disks(&[vm(vec![DiskRates::default()])]), None);
-    }
 
     #[test]
     fn the_first_finding_is_the_sentence_and_a_hostile_one_is_harmless() {
@@ -238,13 +182,14 @@ mod tests {
             findings: vec![finding],
             ..VmRates::default()
         };
-        let (text, next) = sentence(&vm);
+        let statement = |vm| vm_statement(&TopSample::default(), vm).unwrap();
+        let Statement { text, next, .. } = statement(&vm);
         assert!(
             !text.contains('\u{1b}') && text.ends_with("slow."),
             "{text:?}"
         );
         assert_eq!(next.as_deref(), Some("vmtax profile --vm a"));
-        assert_eq!(sentence(&VmRates::default()).1, None);
+        assert_eq!(statement(&VmRates::default()).next, None);
     }
 
     fn reason(vm: &VmRates, level: u8, column: &str) -> Option<String> {
@@ -277,7 +222,7 @@ mod tests {
                 let names: Vec<_> = all.iter().flat_map(|(names, _)| names).copied().collect();
                 let dashes = Counter::columns().filter(|column| counter_text(column, &vm) == "–");
                 assert!(
-                    dashes.clone().count() == names.len() && names.contains(&"DAVG"),
+                    dashes.clone().count() + 1 == names.len() && names.contains(&"DAVG"),
                     "{names:?}"
                 );
             }

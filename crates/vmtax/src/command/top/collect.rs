@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use vmtax_analysis::host_rates;
 use vmtax_configuration::configuration_of;
-use vmtax_findings::{GuestExits, REPORT_SCHEMA, TopSample, VmRates};
+use vmtax_findings::{GuestExits, HostRates, REPORT_SCHEMA, TopSample, VmRates};
+use vmtax_host::kernel_settings;
 use vmtax_live::{Fleet, Level};
 use vmtax_model::samples::ExitCounts;
-use vmtax_model::{Accelerator, VmCounters, VmFacts};
-use vmtax_observe::counters::own_cpu;
+use vmtax_model::{Accelerator, HostCounters, VmCounters, VmFacts};
+use vmtax_observe::counters::{host_counters, own_cpu};
 use vmtax_observe::{ExitTracer, kvm_features};
 use vmtax_profile::exits::{Devices, summary};
 use vmtax_vmm::Vm;
@@ -23,9 +25,19 @@ pub(super) struct Collector {
     before: BTreeMap<i32, VmCounters>,
     /// The facts and counters of the last sample.
     last: Vec<(VmFacts, VmCounters)>,
+    host: Option<HostCounters>,
+    /// Settings of the host's kernel, and when they were read.
+    settings: (BTreeMap<String, String>, Instant),
+    /// True if all else of the host used so much that its processes are read.
+    reads_processes: bool,
     sampled: Instant,
     own_cpu: Duration,
 }
+
+/// Settings of the host's kernel are read again after this.
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(30);
+/// CPUs that all else of the host used, from which on its processes are read: fewer, and none of them is named.
+const MIN_OTHERS: f64 = 0.1;
 
 impl Collector {
     /// Takes the first sample.
@@ -35,6 +47,9 @@ impl Collector {
             level,
             before: BTreeMap::new(),
             last: Vec::new(),
+            host: None,
+            settings: (kernel_settings(), Instant::now()),
+            reads_processes: true,
             sampled: Instant::now(),
             own_cpu: own_cpu(),
         };
@@ -60,6 +75,7 @@ impl Collector {
             self.last.push((sample.facts.clone(), sample.counters));
         }
         self.before = after;
+        let host = self.host(&vms);
         let (own, elapsed) = (own_cpu(), self.sampled.elapsed());
         let used = own.saturating_sub(self.own_cpu).as_secs_f64()
             / elapsed.as_secs_f64().max(f64::EPSILON);
@@ -70,9 +86,23 @@ impl Collector {
             time: now.round(Unit::Millisecond).unwrap_or(now).to_string(),
             level: self.level as u8,
             own_cpu: used,
+            host,
             vms,
             notes,
         })
+    }
+
+    /// Samples the host and returns its rates beside those of the VMs in the same interval.
+    fn host(&mut self, vms: &[VmRates]) -> Option<HostRates> {
+        if self.settings.1.elapsed() > SETTINGS_INTERVAL {
+            self.settings = (kernel_settings(), Instant::now());
+        }
+        let after = host_counters(self.reads_processes);
+        let before = std::mem::replace(&mut self.host, after);
+        let rates = host_rates(&before?, self.host.as_ref()?, vms, &self.settings.0);
+        let others = rates.as_ref().map(|rates| rates.used_by_others);
+        self.reads_processes = others.is_none_or(|used| used >= MIN_OTHERS);
+        rates
     }
 
     /// The facts and counters of the last sample.

@@ -4,8 +4,8 @@
 
 mod collect;
 
-use super::{interrupt, note, print, style};
-use crate::cli::{Exposition, TopArgs};
+use super::{interrupt, is_dumb_terminal, note, print, style};
+use crate::cli::{Exposition, TopArgs, interval};
 use crate::fault::Fault;
 use collect::{Collector, add_exits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,7 +44,7 @@ pub fn top(args: &TopArgs) -> Result<ExitCode, Fault> {
         || args.csv
         || args.openmetrics.is_some()
         || args.duration.is_some();
-    if is_batch || !std::io::stdout().is_terminal() {
+    if is_batch || !std::io::stdout().is_terminal() || is_dumb_terminal() {
         print_intervals(args, fleet, level)
     } else {
         run_screen(args, fleet, level)
@@ -74,7 +74,7 @@ fn explain(name: &str) -> Result<ExitCode, Fault> {
 fn print_intervals(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode, Fault> {
     let interrupt = interrupt()?;
     let mut published = args.openmetrics.as_ref().map(Published::open).transpose()?;
-    let (interval, samples) = match args.duration {
+    let (length, samples) = match args.duration {
         Some(duration) => (duration, Some(1)),
         None => (args.interval, args.samples),
     };
@@ -86,7 +86,7 @@ fn print_intervals(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCod
     let mut due = Instant::now();
     while samples.is_none_or(|samples| done < samples) {
         publish(published.as_mut(), &collector)?;
-        due += interval;
+        due += length;
         let traced = if level == Level::Traces {
             collector.trace(None, due.saturating_duration_since(Instant::now()), &|| {
                 interrupt.raised()
@@ -260,8 +260,8 @@ fn run_screen(args: &TopArgs, fleet: Fleet, level: Level) -> Result<ExitCode, Fa
         let sampling =
             Builder::new().spawn_scoped(scope, move || sampler.run(fleet, &samples, &asked));
         let thread = sampling.map_err(|e| Fault::file("starting a thread", e))?;
-        let screen =
-            Screen::new(args.interval).run(&shown, &requests, &|| interrupt.raised() || is_gone());
+        let screen = Screen::new(args.interval, interval)
+            .run(&shown, &requests, &|| interrupt.raised() || is_gone());
         // The fleet ends in its thread, and removes what it has set.
         ended.store(true, Ordering::Relaxed);
         drop(requests);
@@ -298,7 +298,7 @@ struct Sampler<'a> {
 
 impl Sampler<'_> {
     fn run(
-        self,
+        mut self,
         fleet: Fleet,
         samples: &Sender<TopSample>,
         asked: &Receiver<Request>,
@@ -321,25 +321,38 @@ impl Sampler<'_> {
 
     /// Waits for the interval's end, or traces what is asked for; `None` at the end of the screen.
     fn wait(
-        &self,
+        &mut self,
         collector: &Collector,
         asked: &Receiver<Request>,
     ) -> Option<Vec<(i32, Result<GuestExits, String>)>> {
-        let stop = || self.ended.load(Ordering::Relaxed);
-        let until = Instant::now() + self.interval;
+        let ended = self.ended;
+        let stop = || ended.load(Ordering::Relaxed);
+        let began = Instant::now();
         if self.level == Level::Traces {
             let traced = collector.trace(None, self.interval, &stop);
             if !traced.is_empty() {
+                // What is asked for meanwhile is traced already.
+                asked.try_iter().for_each(|request| self.set(request));
                 return (!stop()).then_some(traced);
             }
         }
-        match asked.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Request::TraceExits(pid)) => {
-                let traced = collector.trace(Some(pid), TRACE_TIME, &stop);
-                (!stop()).then_some(traced)
+        loop {
+            let left = (began + self.interval).saturating_duration_since(Instant::now());
+            match asked.recv_timeout(left) {
+                Ok(Request::TraceExits(pid)) => {
+                    let traced = collector.trace(Some(pid), TRACE_TIME, &stop);
+                    return (!stop()).then_some(traced);
+                }
+                Ok(request) => self.set(request),
+                Err(RecvTimeoutError::Timeout) => return (!stop()).then(Vec::new),
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
-            Err(RecvTimeoutError::Timeout) => (!stop()).then(Vec::new),
-            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn set(&mut self, request: Request) {
+        if let Request::SetInterval(interval) = request {
+            self.interval = interval;
         }
     }
 }
