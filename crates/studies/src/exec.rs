@@ -13,8 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_findings::{CommandLayers, ExecFindings};
 use vmtax_model::{
-    CommandSpec, FEWEST_ROUNDS, Forward, HostFacts, KvmClass, MetricPattern, Net, Plan, Study, WorkloadName,
-    WorkloadSpec,
+    CommandSpec, FEWEST_ROUNDS, Forward, HostFacts, KvmClass, MetricPattern, Net, Plan, Study,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};

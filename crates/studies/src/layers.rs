@@ -2,8 +2,8 @@
 
 use crate::analysis::StudyError;
 use crate::options::{
-    CommonOptions, FioOptions, LazyHost, OptionsError, RunningVmOptions, StudyOptions, WorkloadArguments,
-    plan_file, root_share, variants, with_help,
+    CommonOptions, FioOptions, LazyHost, OptionsError, RunningVmOptions, StudyOptions,
+    WorkloadArguments, plan_file, root_share, variants, with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -12,8 +12,8 @@ use vmtax_findings::{
 };
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, KvmClass, Layer, Machine, Missing, Plan, Probes, Study,
-    Variant, VmStudy, WorkloadSpec,
+    DeviceClass, FEWEST_ROUNDS, HostFacts, Interval, KvmClass, Layer, Machine, Missing, Plan,
+    Probes, Study, Variant, VmStudy, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;

@@ -3,7 +3,8 @@
 use crate::analysis::{Analysis, Found};
 use crate::options::values::duration;
 use crate::options::{
-    CommonOptions, LazyHost, OptionsError, StudyOptions, named_workloads, plan_file, set_duration, with_help,
+    CommonOptions, LazyHost, OptionsError, StudyOptions, named_workloads, plan_file, set_duration,
+    with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;

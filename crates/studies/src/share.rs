@@ -1,14 +1,16 @@
 //! Costs of each method of sharing a tree with guests.
 
 use crate::options::values::bytes;
-use crate::options::{CommonOptions, LazyHost, OptionsError, StudyOptions, share_variant, with_help};
+use crate::options::{
+    CommonOptions, LazyHost, OptionsError, StudyOptions, share_variant, with_help,
+};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_findings::{ClaimUnit, ClaimVerdict, ShareColumn, ShareFindings};
 use vmtax_model::{
-    FEWEST_ROUNDS, HostFacts, KvmClass, Machine, Missing, Plan, Share, Study, Tree, Variant, WorkloadName,
-    WorkloadSpec,
+    FEWEST_ROUNDS, HostFacts, KvmClass, Machine, Missing, Plan, Share, Study, Tree, Variant,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_vm::MachineError;
 use vmtax_workload::CheckedPlan;

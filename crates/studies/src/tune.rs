@@ -5,7 +5,8 @@ use crate::analysis::StudyError;
 use crate::diagnose;
 use crate::options::values::milliseconds;
 use crate::options::{
-    LazyHost, MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, plan_of_vm, with_help,
+    LazyHost, MEMORY_HELP, OptionsError, PINNING_HELP, StudyOptions, VCPUS_HELP, plan_of_vm,
+    with_help,
 };
 use crate::reproduce::Evidence;
 use crate::tune_guest::{GuestTuneOptions, Measuring, untried};
@@ -15,8 +16,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use vmtax_findings::{TuneFindings, VmDiagnosis};
 use vmtax_model::{
-    Candidate, ChangeCost, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace,
-    Study, TuneMetric, TuneRecord, TuneSpec, VmIdentity, VmStudy, files,
+    Candidate, ChangeCost, LiveChange, LiveMetric, NotTried, Plan, Remedy, SettingPlace, Study,
+    TuneMetric, TuneRecord, TuneSpec, VmIdentity, VmStudy, files,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -362,7 +363,10 @@ mod tests {
         };
         let answers = [
             ("Remove a".to_owned(), LimitAnswer::Keep),
-            ("Remove b".to_owned(), LimitAnswer::Raise(change("Double b"))),
+            (
+                "Remove b".to_owned(),
+                LimitAnswer::Raise(change("Double b")),
+            ),
         ];
         settle(&mut spec, &answers.into_iter().collect());
         let tried = spec.candidates.iter().map(|one| &*one.change.action);

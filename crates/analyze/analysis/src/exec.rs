@@ -68,7 +68,9 @@ fn outliers(machine: Machine, trials: &[TrialRecord]) -> Vec<OutlierRun> {
     let distance = |wall: f64| (wall - median_s).abs();
     let deviation = median(walls.iter().map(|(_, wall)| distance(*wall)).collect());
     let least = (OUTLIER_DEVIATIONS * deviation).max(OUTLIER_FRACTION * median_s);
-    let far = walls.into_iter().filter(|(_, wall)| distance(*wall) > least);
+    let far = walls
+        .into_iter()
+        .filter(|(_, wall)| distance(*wall) > least);
     let run = |(round, wall_s)| OutlierRun {
         machine,
         round,

@@ -86,8 +86,8 @@ pub use vm_counters::{
 };
 pub use vm_settings::{
     CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,
-    GuestSettings, HostCore, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread, Qcow2Settings,
-    ShareDevice, ShareServer, VmSettings, is_disk_name,
+    GuestSettings, HostCore, HostQueue, IoLimits, IothreadSettings, MemoryLimit, PinnedThread,
+    Qcow2Settings, ShareDevice, ShareServer, VmSettings, is_disk_name,
 };
 pub use vm_trace::{
     DiskBus, GuestTrace, IMPORTED_CLOCK, ImportFacts, ImportedFile, ImportedFiles, JoinedClock,

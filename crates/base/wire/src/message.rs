@@ -259,7 +259,11 @@ impl Reply {
                 check_result(result)?;
                 observed.as_ref().map_or(Ok(()), Observed::check)?;
                 let seconds = [execution.busy_s, execution.stolen_s, execution.waited_s];
-                if seconds.into_iter().flatten().any(|s| !s.is_finite() || s < 0.0) {
+                if seconds
+                    .into_iter()
+                    .flatten()
+                    .any(|s| !s.is_finite() || s < 0.0)
+                {
                     return Err("a CPU time that is not a number".to_owned());
                 }
             }

@@ -12,9 +12,17 @@ pub(crate) fn host_cores(cpus: &str) -> Vec<HostCore> {
 
 fn cores_below(root: &Path, cpus: &str) -> Vec<HostCore> {
     let nodes = numbered(&root.join("node"), "node");
-    let nodes = nodes.map(|node| (node, cpus_in(&root.join(format!("node/node{node}/cpulist")))));
+    let nodes = nodes.map(|node| {
+        (
+            node,
+            cpus_in(&root.join(format!("node/node{node}/cpulist"))),
+        )
+    });
     let nodes: Vec<(u32, BTreeSet<usize>)> = nodes.collect();
-    let mut left: BTreeSet<usize> = cpu_list::parse(cpus).unwrap_or_default().into_iter().collect();
+    let mut left: BTreeSet<usize> = cpu_list::parse(cpus)
+        .unwrap_or_default()
+        .into_iter()
+        .collect();
     let mut cores = Vec::new();
     while let Some(cpu) = left.pop_first() {
         let directory = root.join(format!("cpu/cpu{cpu}"));
@@ -55,7 +63,10 @@ fn numbered(directory: &Path, name: &str) -> impl Iterator<Item = u32> + use<> {
 
 fn cpus_in(file: &Path) -> BTreeSet<usize> {
     let text = fs::read_to_string(file).unwrap_or_default();
-    cpu_list::parse(&text).unwrap_or_default().into_iter().collect()
+    cpu_list::parse(&text)
+        .unwrap_or_default()
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]
@@ -77,9 +88,15 @@ mod tests {
             let first = cpu % 4;
             let of_node = if first < 2 { "0-1,4-5" } else { "2-3,6-7" };
             for (file, text) in [
-                ("topology/thread_siblings_list", format!("{first},{}", first + 4)),
+                (
+                    "topology/thread_siblings_list",
+                    format!("{first},{}", first + 4),
+                ),
                 ("cache/index0/level", "1".to_owned()),
-                ("cache/index0/shared_cpu_list", format!("{first},{}", first + 4)),
+                (
+                    "cache/index0/shared_cpu_list",
+                    format!("{first},{}", first + 4),
+                ),
                 ("cache/index3/level", "3".to_owned()),
                 ("cache/index3/shared_cpu_list", of_node.to_owned()),
             ] {
@@ -94,9 +111,18 @@ mod tests {
         let core = |cpus: &str, node, cache| (cpus.to_owned(), node, cache);
         assert_eq!(
             found("0-7"),
-            [core("0,4", 0, 0), core("1,5", 0, 0), core("2,6", 1, 2), core("3,7", 1, 2)]
+            [
+                core("0,4", 0, 0),
+                core("1,5", 0, 0),
+                core("2,6", 1, 2),
+                core("3,7", 1, 2)
+            ]
         );
-        assert_eq!(found("1,6"), [core("1", 0, 0), core("6", 1, 2)], "a VM's cpuset");
+        assert_eq!(
+            found("1,6"),
+            [core("1", 0, 0), core("6", 1, 2)],
+            "a VM's cpuset"
+        );
         assert_eq!(found(""), []);
     }
 
@@ -104,7 +130,9 @@ mod tests {
     fn each_cpu_of_this_host_is_in_one_core() {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
         let cores = host_cores(&online);
-        let cpus = cores.iter().flat_map(|core| cpu_list::parse(&core.cpus).unwrap());
+        let cpus = cores
+            .iter()
+            .flat_map(|core| cpu_list::parse(&core.cpus).unwrap());
         let cpus: Vec<usize> = cpus.collect();
         let all: BTreeSet<usize> = cpus.iter().copied().collect();
         assert_eq!(cpus.len(), all.len());

@@ -3,9 +3,9 @@
 use super::sides::{name_workload_options, of_all, sides, suits_one_boot};
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
-    GuestSettings, LazyHost, MEMORY_HELP, MeasurementOptions, OptionsError, PINNING_HELP, StudyOptions,
-    VCPUS_HELP, argv_of_exec, command_here, complete, first_workload, named_workloads, on_host, root_share,
-    with_help,
+    GuestSettings, LazyHost, MEMORY_HELP, MeasurementOptions, OptionsError, PINNING_HELP,
+    StudyOptions, VCPUS_HELP, argv_of_exec, command_here, complete, first_workload,
+    named_workloads, on_host, root_share, with_help,
 };
 use clap::Args;
 use std::fs;

@@ -2,8 +2,8 @@
 
 use crate::options::values::{duration, duration_or_zero, milliseconds};
 use crate::options::{
-    CommonOptions, LazyHost, MEMORY_HELP, OptionsError, StudyOptions, VCPUS_HELP, named_workloads, on_host, plan_file,
-    share_variant, with_help,
+    CommonOptions, LazyHost, MEMORY_HELP, OptionsError, StudyOptions, VCPUS_HELP, named_workloads,
+    on_host, plan_file, share_variant, with_help,
 };
 use clap::Args;
 use std::path::PathBuf;

@@ -123,7 +123,11 @@ impl StudyOptions for ReproduceOptions {
 
 impl ReproduceOptions {
     /// Returns the plan of a published result on a host with such a KVM.
-    fn plan_of(&self, case: &PublishedResult, class: KvmClass) -> Result<CheckedPlan, OptionsError> {
+    fn plan_of(
+        &self,
+        case: &PublishedResult,
+        class: KvmClass,
+    ) -> Result<CheckedPlan, OptionsError> {
         let mut plan = case.plan_here(class, self.quick);
         match &mut plan.study {
             Study::Scale(range) => range.budget_s = self.budget.or(range.budget_s),

@@ -3,9 +3,7 @@
 
 use serde::Deserialize;
 use vmtax_findings::Law;
-use vmtax_model::{
-    Antipattern, Keeping, KvmClass, Layer, Machine, Metric, Plan, PlanError, Study,
-};
+use vmtax_model::{Antipattern, Keeping, KvmClass, Layer, Machine, Metric, Plan, PlanError, Study};
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -3,8 +3,8 @@
 //! or on a guest that is booted for it; `vmtax compare` of sides, of recordings, or of a recording with its baseline;
 //! `vmtax reproduce` of published results.
 
-use super::progress::Display;
 use super::limits::{ask_about_limits, is_conversation};
+use super::progress::Display;
 use super::record::{Recorded, check_folder, record, record_layers, record_profiles};
 use super::{host, interrupt, note, print, report, write_file};
 use crate::cli::{RecordArgs, StudyArgs};
@@ -23,8 +23,9 @@ use vmtax_report::check as files;
 use vmtax_runner::Ended;
 use vmtax_studies::reproduce::{Asked, PublishedResult, ReproduceOptions, all};
 use vmtax_studies::{
-    Answer, CompareOptions, Compared, ExecOptions, LazyHost, OptionsError, StudyError, StudyOptions,
-    TuneOptions, analyze, check, compare_recordings, diagnosed, forecast, profiles_of_guests,
+    Answer, CompareOptions, Compared, ExecOptions, LazyHost, OptionsError, StudyError,
+    StudyOptions, TuneOptions, analyze, check, compare_recordings, diagnosed, forecast,
+    profiles_of_guests,
 };
 use vmtax_vm::{Streams, root_mounts};
 use vmtax_workload::CheckedPlan;

@@ -138,9 +138,18 @@ fn errors_of_command_lines() {
     place.put("junk/holiday.jpg", b"\xff\xd8");
     note_asked_qemu(&place);
     errors("command-lines.txt", &place);
-    for words in ["diagnose", "tune --vm", "layers --vm", "exits --vm", "profile --vm", "top"] {
+    for words in [
+        "diagnose",
+        "tune --vm",
+        "layers --vm",
+        "exits --vm",
+        "profile --vm",
+        "top",
+    ] {
         let words = format!("{words} no-such-vm");
-        let start = place.vmtax(&words).env("PATH", path_with_asked_qemu(&place));
+        let start = place
+            .vmtax(&words)
+            .env("PATH", path_with_asked_qemu(&place));
         start.fails(&["no-such-vm"]);
     }
     no_qemu_was_asked(&place);

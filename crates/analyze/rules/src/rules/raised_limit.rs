@@ -31,7 +31,11 @@ fn doubled(vm: &VmRates, setting: &LiveSetting) -> Option<String> {
     let of_disk = |(disk, limits): (&DiskSettings, &IoLimits)| doubled_limits(disk, limits);
     match setting {
         LiveSetting::HostFile { path } => {
-            let quota = vm.settings.quotas.iter().find(|quota| quota.file == *path)?;
+            let quota = vm
+                .settings
+                .quotas
+                .iter()
+                .find(|quota| quota.file == *path)?;
             doubled_quota(&quota.quota)
         }
         LiveSetting::DiskLimits { device } => limited()
@@ -64,9 +68,15 @@ mod tests {
 
     #[test]
     fn a_quota_is_doubled_in_either_form() {
-        assert_eq!(doubled_quota("20000 100000").as_deref(), Some("40000 100000"));
+        assert_eq!(
+            doubled_quota("20000 100000").as_deref(),
+            Some("40000 100000")
+        );
         assert_eq!(doubled_quota("20000").as_deref(), Some("40000"));
-        assert_eq!([doubled_quota("max 100000"), doubled_quota("-1")], [None, None]);
+        assert_eq!(
+            [doubled_quota("max 100000"), doubled_quota("-1")],
+            [None, None]
+        );
     }
 
     #[test]
@@ -91,7 +101,10 @@ mod tests {
         };
         let change = advice("vm-throttled", &evidence)[0].change.clone().unwrap();
         let raised = raised_limit(&vm, &change).unwrap();
-        assert_eq!(raised.action, "Double the CPU quota of the VM's control group");
+        assert_eq!(
+            raised.action,
+            "Double the CPU quota of the VM's control group"
+        );
         assert_eq!(raised.settings[0].value, "40000 100000");
         assert_eq!(raised.settings[0].setting, change.settings[0].setting);
         let other = LiveChange {

@@ -646,7 +646,11 @@ mod tests {
         };
         let mut vm = VmRates {
             ready: Some(0.5),
-            threads: vec![thread(8, Role::Vcpu(0)), thread(9, Role::Vcpu(1)), thread(7, Role::Main)],
+            threads: vec![
+                thread(8, Role::Vcpu(0)),
+                thread(9, Role::Vcpu(1)),
+                thread(7, Role::Main),
+            ],
             settings: VmSettings {
                 host_cores: (0..4).map(core).collect(),
                 host_cpus: "0-3".to_owned(),
@@ -659,7 +663,10 @@ mod tests {
                 vm: Some(vm),
                 ..Evidence::default()
             };
-            let change = advice("vm-run-queue-wait", &evidence)[0].change.clone().unwrap();
+            let change = advice("vm-run-queue-wait", &evidence)[0]
+                .change
+                .clone()
+                .unwrap();
             let settings = change.settings.iter();
             let settings = settings.map(|one| (one.setting.label(), one.value.clone()));
             (change.action.clone(), settings.collect::<Vec<_>>())

@@ -56,7 +56,10 @@ pub struct CommandSpec {
 /// Warm-up runs before a measured run, at most.
 const MAX_WARMUP: u32 = 1000;
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes fields by reference"
+)]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }

@@ -45,7 +45,11 @@ impl RunQueueWaits {
                 self.note(thread, &directory);
                 let children = fs::read_to_string(format!("{directory}/children"));
                 let children = children.unwrap_or_default();
-                processes.extend(children.split(' ').filter_map(|pid| pid.parse::<i32>().ok()));
+                processes.extend(
+                    children
+                        .split(' ')
+                        .filter_map(|pid| pid.parse::<i32>().ok()),
+                );
             }
         }
         self.due = Instant::now() + INTERVAL.max(now.elapsed() * PARTS);
@@ -111,6 +115,9 @@ mod tests {
         let _ = Command::new("kill").arg(pid.to_string()).status();
         let waited = waits.at_end(pid);
         child.wait().unwrap();
-        assert!((0.3..30.0).contains(&waited), "{waited} s of 1 s on one CPU");
+        assert!(
+            (0.3..30.0).contains(&waited),
+            "{waited} s of 1 s on one CPU"
+        );
     }
 }

@@ -326,7 +326,9 @@ fn outliers(runs: &[OutlierRun]) -> Option<String> {
     };
     let named = runs.iter().map(one).joined(", ");
     let remedy = match runs.iter().any(|run| run.round == 0) {
-        true => "The first round is slow while caches are cold: `--warmup 1` runs the command once before each measured run.",
+        true => {
+            "The first round is slow while caches are cold: `--warmup 1` runs the command once before each measured run."
+        }
         false => "Repeat on a quieter host.",
     };
     (!runs.is_empty()).then(|| format!("outliers of wall time: {named}. {remedy}"))
