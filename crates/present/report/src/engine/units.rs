@@ -122,7 +122,7 @@ fn in_one_unit(quantities: &[&Quantity]) -> Option<Vec<String>> {
 /// A quantity in a cell.
 #[derive(Clone)]
 struct Placed {
-    /// Number of headings above it.
+    /// Row of the heading above it; 0 without one.
     group: usize,
     row: usize,
     column: usize,
@@ -156,7 +156,7 @@ impl Table {
         let mut group = 0;
         for (row, line) in self.rows.iter().enumerate() {
             let (Row::Cells(cells) | Row::First(cells)) = line else {
-                group += 1;
+                group = row;
                 continue;
             };
             for (column, (cell, head)) in cells.iter().zip(&self.columns).enumerate() {
