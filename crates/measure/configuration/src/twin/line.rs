@@ -30,7 +30,7 @@ const IMAGES: [&str; 8] = [
 ];
 /// A placeholder has its end within so many bytes.
 const MAX_PLACEHOLDER: usize = 80;
-/// More of a word is not shown in an error.
+/// Most letters of a word in an error.
 const MAX_SHOWN: usize = 60;
 
 /// A QEMU command line as people have it.
