@@ -348,8 +348,8 @@ pub struct ReportArgs {
     /// Print JSON, as --format json
     #[arg(long, conflicts_with_all = ["details", "format"])]
     pub json: bool,
-    /// Print every table and the figures of each run
-    #[arg(long, conflicts_with = "format")]
+    /// Print every table and the figures of each run; Markdown without it has at most 40 lines
+    #[arg(long)]
     pub details: bool,
     /// Write the report into this file instead of printing it
     #[arg(short, long, value_name = "FILE")]

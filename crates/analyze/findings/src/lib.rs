@@ -49,7 +49,7 @@ pub use overhead::{
 pub use profile::{
     FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
     ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare, ThreadShare,
-    ThreadStates, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
+    ThreadStates, ThreadWaits, TimeSlice, UnnamedFile, WaitShare, WallFindings,
 };
 pub use requests::{
     CommandLayers, CommandPackets, DeviceUse, EmptyQueue, KindUse, RequestCount, RequestKind,

@@ -2,6 +2,7 @@
 
 use crate::{Advice, CpuContention, GuestCode, GuestExits, SampleShare, ScheduleFindings, WaitFor};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use vmtax_model::samples::StopsEnded;
 use vmtax_model::{CallCounts, Missing, ProcessStop, Role, RunState};
 
@@ -146,6 +147,9 @@ pub struct StateFindings {
     pub contention: Option<CpuContention>,
     /// Advice that removes waits.
     pub advice: Vec<Advice>,
+    /// Time of the wall-clock samples behind [`ThreadStates::slices`], s; 0 without them.
+    #[serde(default)]
+    pub sliced_s: f64,
 }
 
 /// Source of the times of [`StateFindings`].
@@ -178,6 +182,18 @@ pub struct ThreadStates {
     pub runnable: Option<f64>,
     /// Waits of the thread, the longest first.
     pub waits: Vec<StateWait>,
+    /// Its wall-clock samples in equal parts of their time, from the first to the last; empty where too few say when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<TimeSlice>,
+}
+
+/// Wall-clock samples of a thread in a part of the time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeSlice {
+    /// Number of samples.
+    pub samples: u64,
+    /// Number of those that waited, by what for; the others ran or were runnable.
+    pub waits: BTreeMap<WaitFor, u64>,
 }
 
 /// A part of a thread's time that it waited.
@@ -325,6 +341,9 @@ pub struct ThreadWaits {
     pub ready: Option<f64>,
     /// Causes of waiting, the longest first: fractions of samples, scaled to the time that the scheduler's counters leave.
     pub waits: Vec<WaitShare>,
+    /// Samples in equal parts of the time: of each part their number, then those of each of `waits`.
+    #[serde(skip)]
+    pub slices: Vec<Vec<u64>>,
 }
 
 /// Lengths of the stops of threads for sampling.
@@ -345,6 +364,9 @@ pub struct Pauses {
 /// The findings of wall-clock sampling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WallFindings {
+    /// Time from the first sample to the last, s; 0 where it is not cut in parts.
+    #[serde(skip)]
+    pub sliced_s: f64,
     /// Number of moments at which all threads were sampled.
     pub moments: u64,
     /// Number of stacks.

@@ -217,6 +217,15 @@ fn wait_for_resume(states: &mut StateFindings) {
         .flat_map(|thread| &mut thread.waits)
         .filter(|wait| wait.reason == WaitFor::Guest);
     waits.for_each(|wait| wait.reason = WaitFor::Resume);
+    let slices = states
+        .threads
+        .iter_mut()
+        .flat_map(|thread| &mut thread.slices);
+    for slice in slices {
+        if let Some(halted) = slice.waits.remove(&WaitFor::Guest) {
+            *slice.waits.entry(WaitFor::Resume).or_default() += halted;
+        }
+    }
 }
 
 fn guessed_roles() -> Missing {

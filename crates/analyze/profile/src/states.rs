@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_findings::{
     BlockedOn, CpuContention, ScheduleFindings, StateFindings, StateSource, StateWait,
-    ThreadSchedule, ThreadStates, ThreadWaits, WaitFor, WallFindings,
+    ThreadSchedule, ThreadStates, ThreadWaits, TimeSlice, WaitFor, WallFindings,
 };
 use vmtax_model::samples::{CpuUse, CpuUses, ThreadCpuUse};
 use vmtax_model::{QemuThread, Role, VmFacts, cpu_list};
@@ -57,6 +57,7 @@ pub(crate) fn findings(
         threads,
         contention,
         advice,
+        sliced_s: wall.map_or(0.0, |wall| wall.found.sliced_s),
     })
 }
 
@@ -208,8 +209,26 @@ fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
         running: thread.on_cpu.unwrap_or(thread.runs.share),
         runnable: thread.on_cpu.and(thread.ready),
         waits: thread.waits.iter().map(wait).collect(),
+        slices: slices(thread, role.as_ref()),
         role,
     }
+}
+
+/// Its samples in parts of the time, with what each waited for.
+fn slices(thread: &ThreadWaits, role: Option<&Role>) -> Vec<TimeSlice> {
+    let slice = |counts: &Vec<u64>| {
+        let mut slice = TimeSlice {
+            samples: counts.first().copied().unwrap_or_default(),
+            ..TimeSlice::default()
+        };
+        let waits = thread.waits.iter().zip(counts.iter().skip(1));
+        for (wait, count) in waits.filter(|(_, count)| **count > 0) {
+            let reason = of_role(wait.reason, &wait.call, role);
+            *slice.waits.entry(reason).or_default() += count;
+        }
+        slice
+    };
+    thread.slices.iter().map(slice).collect()
 }
 
 /// Returns a thread's states from the scheduler's events. The cause of a wait that began before the events is taken
@@ -234,7 +253,8 @@ fn traced(
             fraction: on.share,
         }
     };
-    let seen = seen.map_or(Vec::new(), |thread| sampled(thread, role.clone()).waits);
+    let seen = seen.map(|thread| sampled(thread, role.clone()));
+    let (seen, slices) = seen.map_or_else(Default::default, |seen| (seen.waits, seen.slices));
     let all: f64 = seen.iter().map(|wait| wait.fraction).sum();
     let mut waits: Vec<StateWait> = Vec::new();
     for on in &thread.on {
@@ -261,6 +281,7 @@ fn traced(
         running: thread.runs,
         runnable: Some(thread.ready),
         waits,
+        slices,
         role,
     }
 }
@@ -459,9 +480,11 @@ mod tests {
             runs: share(0.9),
             on_cpu: counted.map(|(on_cpu, _)| on_cpu),
             ready: counted.map(|(_, ready)| ready),
+            slices: vec![vec![5, 3]; 2],
             waits,
         };
         WallFindings {
+            sliced_s: 7.5,
             moments: 10,
             samples: 20,
             pauses: vmtax_findings::Pauses {
@@ -580,11 +603,17 @@ mod tests {
             (found.source, found.seconds),
             (StateSource::SchedulerEventsThenCounters, 10.0)
         );
+        assert_eq!(found.sliced_s, 7.5);
         let vcpu = found
             .threads
             .iter()
             .find(|thread| thread.tid == 11)
             .unwrap();
+        let slice = TimeSlice {
+            samples: 5,
+            waits: [(WaitFor::Guest, 3)].into(),
+        };
+        assert_eq!(vcpu.slices, vec![slice; 2], "as a vCPU waits");
         assert!((vcpu.running - 0.03).abs() < 1e-9, "{vcpu:?}");
         assert!((vcpu.runnable.unwrap() - 0.056).abs() < 1e-9, "{vcpu:?}");
         // Half of the first second, a tenth of the rest by samples; who was in no sample waits for something unknown.

@@ -55,7 +55,9 @@ pub fn findings(found: &WallClock) -> WallFindings {
         thread.ready = times.map(|times| part(times.runnable_ns, times.watched_ns));
         as_counted(thread);
     }
+    let sliced = SliceClock::new(&found.profile).map(|clock| clock.last - clock.first);
     WallFindings {
+        sliced_s: sliced.map_or(0.0, |ns| Duration::from_nanos(ns).as_secs_f64()),
         moments: found.moments,
         samples: found.profile.total(),
         pauses: Pauses {
@@ -99,17 +101,21 @@ fn as_counted(thread: &mut ThreadWaits) {
 
 /// Each thread's time, by what it waits for.
 fn threads(profile: &Profile) -> Vec<ThreadWaits> {
-    let mut seen: Vec<(u64, BTreeMap<Key, u64>)> = vec![Default::default(); profile.threads.len()];
+    let mut seen: Vec<Seen> = vec![Seen::default(); profile.threads.len()];
     let stacks = profile.stacks.iter();
     let keys: Vec<Option<Key>> = stacks.map(|stack| wait(profile, stack)).collect();
+    let clock = SliceClock::new(profile);
     for sample in &profile.samples {
-        let (total, waits) = &mut seen[sample.thread];
-        *total += sample.weight;
-        if let Some(key) = &keys[sample.stack] {
-            *waits.entry(key.clone()).or_default() += sample.weight;
-        }
+        let key = keys[sample.stack].as_ref();
+        let slice = clock.as_ref().map(|clock| clock.slice(sample.time));
+        seen[sample.thread].add(sample.weight, key, slice);
     }
-    let waits_of = |(thread, (total, waits)): (&Thread, (u64, BTreeMap<Key, u64>))| {
+    let waits_of = |(thread, seen): (&Thread, Seen)| {
+        let Seen {
+            total,
+            waits,
+            slices,
+        } = seen;
         let waited: u64 = waits.values().sum();
         let mut waits: Vec<WaitShare> = (waits.into_iter())
             .map(|((reason, call, below), n)| WaitShare {
@@ -120,6 +126,17 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
             })
             .collect();
         waits.sort_by_key(|wait| std::cmp::Reverse(wait.share.samples));
+        let slice = |(total, by_key): &(u64, BTreeMap<Key, u64>)| {
+            let of_wait = |wait: &WaitShare| {
+                let key = (wait.reason, wait.call.clone(), wait.below.clone());
+                by_key.get(&key).copied().unwrap_or_default()
+            };
+            [*total]
+                .into_iter()
+                .chain(waits.iter().map(of_wait))
+                .collect()
+        };
+        let slices = slices.iter().map(slice).collect();
         ThreadWaits {
             tid: thread.tid,
             name: thread.name.clone(),
@@ -128,12 +145,72 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
             on_cpu: None,
             ready: None,
             waits,
+            slices,
         }
     };
     let threads = profile.threads.iter().zip(seen).map(waits_of);
     let mut threads: Vec<ThreadWaits> = threads.filter(|t| t.seen > 0).collect();
     threads.sort_by(|a, b| (b.runs.share.total_cmp(&a.runs.share)).then(a.tid.cmp(&b.tid)));
     threads
+}
+
+/// Samples of a thread.
+#[derive(Clone, Default)]
+struct Seen {
+    total: u64,
+    waits: BTreeMap<Key, u64>,
+    /// All and waits of each part of the time; empty without a clock.
+    slices: Vec<(u64, BTreeMap<Key, u64>)>,
+}
+
+impl Seen {
+    /// Adds samples that wait for this, if they wait, in this part of the time.
+    fn add(&mut self, weight: u64, key: Option<&Key>, slice: Option<usize>) {
+        self.total += weight;
+        if let Some(key) = key {
+            *self.waits.entry(key.clone()).or_default() += weight;
+        }
+        if let Some(slice) = slice {
+            self.slices.resize_with(SLICES, Default::default);
+            let (total, waits) = &mut self.slices[slice];
+            *total += weight;
+            if let Some(key) = key {
+                *waits.entry(key.clone()).or_default() += weight;
+            }
+        }
+    }
+}
+
+/// Parts of the time of wall-clock samples.
+const SLICES: usize = 40;
+
+/// Equal parts of the time from the first sample to the last.
+struct SliceClock {
+    first: u64,
+    last: u64,
+}
+
+impl SliceClock {
+    /// Returns the clock; `None` where samples do not say when they were taken, or too few do.
+    fn new(profile: &Profile) -> Option<SliceClock> {
+        let times = || profile.samples.iter().map(|sample| sample.time);
+        let (first, last) = (times().min()?, times().max()?);
+        let mut seen = vec![0; profile.threads.len()];
+        profile
+            .samples
+            .iter()
+            .for_each(|sample| seen[sample.thread] += 1);
+        let most = seen.into_iter().max()?;
+        (first > 0 && most >= 2 * SLICES).then_some(SliceClock { first, last })
+    }
+
+    /// Returns the number of the part that a time is in.
+    fn slice(&self, time: u64) -> usize {
+        let passed = u128::from(time.clamp(self.first, self.last) - self.first);
+        let all = u128::from(self.last - self.first) + 1;
+        // Below SLICES, since `passed` is below `all`.
+        (passed * SLICES as u128 / all) as usize
+    }
 }
 
 /// Returns the cause of a wait at a futex, from one of the stacks there, and the innermost of the program's functions.
@@ -205,6 +282,7 @@ mod tests {
     use super::*;
     use crate::fold::unfold;
     use std::path::Path;
+    use vmtax_model::samples::Sample;
 
     #[test]
     fn reasons_are_distinguished() {
@@ -239,5 +317,27 @@ mod tests {
             .map(|w| (w.share.share * 1000.0).round())
             .collect();
         assert_eq!(shares, [300.0, 100.0]);
+    }
+    #[test]
+    fn samples_are_cut_in_equal_parts_of_the_time() {
+        let text = "a;main;__pthread_cond_wait;futex_[k] 1\na;main;worker 1\n";
+        let mut profile = unfold(text, Path::new("x")).unwrap();
+        let untimed = threads(&profile);
+        assert!(untimed[0].slices.is_empty(), "no sample says when");
+        let [waits, runs] = [0, 1].map(|i| profile.samples[i]);
+        // 200 ms: it waits in the first half, then runs.
+        let sample = |i: u64| Sample {
+            time: 1_000_000 * (i + 1),
+            ..if i < 100 { waits } else { runs }
+        };
+        profile.samples = (0..200).map(sample).collect();
+        let found = threads(&profile);
+        let slices = &found[0].slices;
+        assert_eq!(slices.len(), SLICES);
+        assert_eq!((&slices[0], &slices[39]), (&vec![5, 5], &vec![5, 0]));
+        let waited: u64 = slices.iter().map(|slice| slice[1]).sum();
+        assert_eq!(waited, 100);
+        profile.samples.truncate(2 * SLICES - 1);
+        assert!(threads(&profile)[0].slices.is_empty(), "too few");
     }
 }

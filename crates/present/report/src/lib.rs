@@ -12,8 +12,8 @@ mod top;
 mod view;
 
 pub use engine::{
-    Block, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report, Row, Section,
-    Table, Tile, Tone, figures, words,
+    Block, COMMENT_LINES, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report,
+    Row, Section, Table, Tile, Tone, figures, words,
 };
 pub use host::{doctor, vms};
 pub use review::{Review, review};

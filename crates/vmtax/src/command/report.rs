@@ -45,6 +45,7 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let text = match format {
         "text" => answer.terminal(args.details, style),
         "json" => answer.json()?,
+        "md" if args.details => answer.report().markdown_details(),
         "md" => answer.report().in_format("markdown").unwrap_or_default(),
         other => answer.report().in_format(other).unwrap_or_default(),
     };

@@ -37,7 +37,7 @@ pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
     let text = match args.format.as_deref() {
         Some("json") => vmtax_report::plain_json(&review.advice)? + "\n",
         Some("text") | None => report.terminal(style(), false),
-        Some("md") => report.in_format("markdown").unwrap_or_default(),
+        Some("md") => report.markdown_details(),
         Some(other) => report.in_format(other).unwrap_or_default(),
     };
     print(&text)?;

@@ -29,6 +29,7 @@ fn reports_of_golden_recordings() {
             ("txt", ""),
             ("details.txt", "--details"),
             ("md", "--format md"),
+            ("details.md", "--format md --details"),
             ("json", "--json"),
         ] {
             let report = place
@@ -38,6 +39,8 @@ fn reports_of_golden_recordings() {
                 .arg(&name)
                 .succeeds();
             assert_eq!(report.stderr, "");
+            let lines = report.stdout.lines().count();
+            assert!(format != "md" || lines <= 40, "{name}: {lines} lines");
             let page = if format == "json" {
                 snapshot::rounded(&report.stdout)
             } else {

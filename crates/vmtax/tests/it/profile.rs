@@ -96,7 +96,9 @@ fn known_shares_are_found_on_cpu() {
     assert_eq!(json(&again), found);
     place.vmtax("report out").succeeds().shows("fifty");
     assert!(!place.path("out/on-cpu.svg").exists() && !place.path("out/report.html").exists());
-    let markdown = place.vmtax("report out --format markdown").succeeds();
+    let markdown = place
+        .vmtax("report out --format markdown --details")
+        .succeeds();
     assert!(
         markdown.stdout.starts_with("**") && markdown.stdout.contains("| fifty |"),
         "{markdown}"

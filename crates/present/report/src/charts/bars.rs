@@ -1,6 +1,7 @@
 //! Costs on an axis of ratios, as bars from ×1 with whiskers or as intervals around it; the parts of a command's time on a
 //! guest as bars, beside the same parts natively.
 
+use super::sketch::{self, Line, mark, sketch};
 use super::{Axis, ends, percent};
 use crate::engine::Chart;
 use crate::number::{self, difference, factor, ratio, significant, value};
@@ -88,6 +89,46 @@ impl Chart for Bars {
             }
         }
     }
+
+    fn sketch(&self, width: usize) -> Option<String> {
+        let rows = self.groups.iter().flat_map(|(_, rows)| rows);
+        let lanes = rows.flat_map(|row| row.lanes.iter().map(move |lane| (row, lane)));
+        let mut lanes: Vec<_> = lanes
+            .filter_map(|(row, lane)| Some((row, lane, lane.cost?)))
+            .collect();
+        let left_out = lanes.len().saturating_sub(sketch::MOST);
+        if left_out > 0 {
+            let distance = |cost: &Estimate| cost.median.max(f64::MIN_POSITIVE).ln().abs();
+            lanes.sort_by(|a, b| distance(&b.2).total_cmp(&distance(&a.2)));
+            lanes.truncate(sketch::MOST);
+        }
+        let axis = Axis::for_ratios(&self.costs());
+        let one = axis.at(1.0);
+        let is_one_class = lanes
+            .iter()
+            .all(|(_, lane, _)| lane.class == lanes[0].1.class);
+        let line = |(row, lane, cost): &(&Row, &Lane, Estimate)| {
+            let bar = if lane.shown { '█' } else { '░' };
+            let from = if axis.log { one } else { 0.0 };
+            Line {
+                name: match is_one_class {
+                    true => row.name.clone(),
+                    false => format!("{}, {}", row.name, lane.class),
+                },
+                figure: format!("{} {}", lane.figure, lane.range)
+                    .trim_end()
+                    .to_owned(),
+                marks: vec![mark(bar, from, axis.at(cost.median)), mark('│', one, one)],
+            }
+        };
+        let lines: Vec<Line> = lanes.iter().map(line).collect();
+        let more = match left_out {
+            0 => String::new(),
+            n => format!(", and {n} closer to ×1 in the table"),
+        };
+        let legend = format!("│ ×1{more}\n");
+        (!lines.is_empty()).then(|| sketch(&lines, width) + &legend)
+    }
 }
 
 fn tick(t: f64) -> String {
@@ -137,12 +178,19 @@ pub struct Intervals<'a> {
     pub min_effect: f64,
 }
 
-impl Chart for Intervals<'_> {
-    fn svg(&self) -> Markup {
+impl Intervals<'_> {
+    fn axis(&self) -> Axis {
         let rows = &self.against.rows;
         let ends = rows.iter().flat_map(|row| ends(&deciding(row)));
         let ends = ends.chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)]);
-        let axis = Axis::log(&ends.collect::<Vec<f64>>());
+        Axis::log(&ends.collect::<Vec<f64>>())
+    }
+}
+
+impl Chart for Intervals<'_> {
+    fn svg(&self) -> Markup {
+        let rows = &self.against.rows;
+        let axis = self.axis();
         let ticks = ticks_near_one(&axis);
         html! {
             div.chart.compared {
@@ -152,6 +200,37 @@ impl Chart for Intervals<'_> {
                 }
             }
         }
+    }
+
+    fn sketch(&self, width: usize) -> Option<String> {
+        let axis = self.axis();
+        let one = axis.at(1.0);
+        let mut rows: Vec<&Compared> = self.against.rows.iter().collect();
+        let left_out = rows.len().saturating_sub(sketch::MOST);
+        if left_out > 0 {
+            let is_same = |row: &&Compared| row.comparison.verdict == Verdict::Equivalent;
+            rows.sort_by_key(is_same);
+            rows.truncate(sketch::MOST);
+        }
+        let line = |row: &&Compared| {
+            let (estimate, at) = (deciding(row), axis.at(row.comparison.ratio.median));
+            let stroke = estimate
+                .interval
+                .map(|i| mark('─', axis.at(i.low), axis.at(i.high)));
+            let others = [mark('│', one, one), mark('●', at, at)];
+            Line {
+                name: row.metric.to_string(),
+                figure: ratio(row.comparison.ratio.median),
+                marks: stroke.into_iter().chain(others).collect(),
+            }
+        };
+        let lines: Vec<Line> = rows.iter().map(line).collect();
+        let more = match left_out {
+            0 => String::new(),
+            n => format!(", and {n} more"),
+        };
+        let legend = format!("│ ×1, right of it slower; ─ 95 % CI{more}\n");
+        (!lines.is_empty()).then(|| sketch(&lines, width) + &legend)
     }
 }
 
@@ -278,5 +357,29 @@ impl Chart for Parts {
                 }
             }
         }
+    }
+    fn sketch(&self, width: usize) -> Option<String> {
+        let longest = self.rows.iter().map(|row| row.2).fold(0.0, f64::max);
+        let axis = Axis::from_zero(longest.max(f64::MIN_POSITIVE));
+        let line = |(name, native, guest): &PartTimes| {
+            let [guest_end, native_end] =
+                [*guest, native.unwrap_or(0.0)].map(|s| axis.at(s.max(0.0)));
+            let native = (native_end > 0.0).then(|| mark('▒', 0.0, native_end.min(guest_end)));
+            let guest_bar = (guest_end > 0.0).then(|| mark('█', 0.0, guest_end));
+            Line {
+                name: (*name).to_owned(),
+                figure: seconds(*guest),
+                marks: guest_bar.into_iter().chain(native).collect(),
+            }
+        };
+        let lines: Vec<Line> = self.rows.iter().take(sketch::MOST).map(line).collect();
+        let natively = self.rows.iter().any(|row| row.1.is_some());
+        let natively = if natively {
+            ", of it ▒ as natively"
+        } else {
+            ""
+        };
+        let legend = format!("█ {}{natively}\n", self.machine);
+        (!lines.is_empty()).then(|| sketch(&lines, width) + &legend)
     }
 }

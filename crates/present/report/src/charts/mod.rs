@@ -2,11 +2,13 @@
 //! percent of the picture's width, linear from zero or logarithmic.
 
 pub mod bars;
+pub mod before_after;
 pub mod curves;
 pub mod distributions;
 pub mod layers;
 pub mod profile;
 pub mod series;
+pub mod sketch;
 
 use maud::{Markup, html as markup};
 use vmtax_findings::Estimate;
@@ -168,8 +170,10 @@ impl Axis {
 
     /// A picture of its own with the ticks' labels, kept inside at both ends.
     pub fn labels(&self, ticks: &[f64], label: impl Fn(f64) -> String) -> Markup {
+        // Every second one is left out where there is little room.
+        let many = ticks.len() > 5;
         markup! {
-            svg.ticks aria-hidden="true" {
+            svg.ticks.many[many] aria-hidden="true" {
                 @for t in ticks {
                     @let at = self.at(*t);
                     @let anchor = if at < 4.0 { "start" } else if at > 96.0 { "end" } else { "middle" };

@@ -2,9 +2,10 @@
 
 use super::{Axis, percent};
 use crate::engine::Chart;
+use crate::text::{Paint, columns, fit, plain, wrapped};
 use base64::Engine;
 use maud::{Markup, html};
-use vmtax_findings::{ThreadStates, WaitFor};
+use vmtax_findings::{ThreadStates, TimeSlice, WaitFor};
 
 /// Characters of the longest bar.
 const BAR: usize = 20;
@@ -122,6 +123,127 @@ impl Chart for ThreadBars<'_> {
     }
 }
 
+/// A state of a part of the time, from samples that do not tell running from runnable.
+const SLICE_STATES: [(BarState, &str); 3] = [
+    (BarState::Running, "running or runnable"),
+    (BarState::Blocked, "blocked (lock, I/O, kernel)"),
+    (BarState::Idle, "idle (events, work, timer, halted guest)"),
+];
+
+/// Fractions of the samples of a part of the time, in the order of [`SLICE_STATES`]; `None` where there is none.
+fn slice_fractions(slice: &TimeSlice) -> Option<[f64; 3]> {
+    let all = Some(slice.samples).filter(|all| *all > 0)?;
+    let waited = |state| {
+        let waits = slice.waits.iter();
+        let waits = waits.filter(|(reason, _)| BarState::for_wait(**reason) == state);
+        waits.map(|(_, count)| *count).sum::<u64>().min(all)
+    };
+    let (blocked, idle) = (waited(BarState::Blocked), waited(BarState::Idle));
+    let ran = all.saturating_sub(blocked + idle);
+    Some([ran, blocked, idle].map(|count| count as f64 / all as f64))
+}
+
+/// A part of the time in which a thread ran, waited or was idle by so much more than in another has changed.
+const CHANGE: f64 = 0.5;
+
+/// Tells whether the state of a thread changed over time.
+pub fn has_changed(thread: &ThreadStates) -> bool {
+    let fractions = || thread.slices.iter().filter_map(slice_fractions);
+    (0..SLICE_STATES.len()).any(|state| {
+        let least = fractions().map(|all| all[state]).fold(1.0, f64::min);
+        let most = fractions().map(|all| all[state]).fold(0.0, f64::max);
+        most - least >= CHANGE
+    })
+}
+
+/// Threads over time.
+pub struct TimeStrips<'a> {
+    /// Threads with slices.
+    pub threads: Vec<&'a ThreadStates>,
+    /// Length of the time, s.
+    pub seconds: f64,
+}
+
+impl Chart for TimeStrips<'_> {
+    fn svg(&self) -> Markup {
+        let axis = Axis::from_zero(self.seconds);
+        let ticks = axis.ticks(5);
+        html! {
+            p.legend { @for (state, label) in SLICE_STATES { span.key.(state.class()) { (label) } } }
+            div.chart.threads.strips {
+                div.group { span {} div { (axis.labels(&ticks, |t| format!("{} s", (t * 1000.0).round() / 1000.0))) } span {} }
+                @for thread in &self.threads {
+                    div.row {
+                        span.name { (thread.name) " " small { (thread.tid) } }
+                        svg height="32" role="img" aria-label={ (thread.name) " over time" } { (strip(thread)) }
+                        span {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn text(&self, width: usize, _paint: Paint) -> Option<String> {
+        let character = |slice: &TimeSlice| {
+            let fractions = slice_fractions(slice)?;
+            let states = SLICE_STATES.iter().zip(fractions);
+            let most = states.max_by(|a, b| a.1.total_cmp(&b.1))?;
+            Some(most.0.0.character())
+        };
+        let line = |thread: &&ThreadStates| {
+            let slices = thread.slices.iter();
+            let strip: String = slices
+                .map(|slice| character(slice).unwrap_or(' '))
+                .collect();
+            let name = fit(&plain(&thread.name), NAME);
+            let gap = " ".repeat(NAME.saturating_sub(columns(&name)));
+            format!("{name}{gap} {strip}\n")
+        };
+        let lines: String = self.threads.iter().map(line).collect();
+        let slices = self
+            .threads
+            .iter()
+            .map(|thread| thread.slices.len())
+            .max()?;
+        let end = format!("{:.1} s", self.seconds);
+        let gap = " ".repeat(slices.saturating_sub(1 + columns(&end)));
+        let scale = format!("{} 0{gap}{end}\n", " ".repeat(NAME));
+        let legend = SLICE_STATES.map(|(state, label)| format!("{} {label}", state.character()));
+        Some(lines + &scale + &wrapped(&legend.join("  "), width, "", ""))
+    }
+}
+
+/// Columns of a thread's name beside its strip.
+const NAME: usize = 18;
+
+/// Each part of the time as a column of its states, the running one at the foot.
+fn strip(thread: &ThreadStates) -> Markup {
+    let width = 100.0 / thread.slices.len().max(1) as f64;
+    html! {
+        @for (i, slice) in thread.slices.iter().enumerate() {
+            @if let Some(fractions) = slice_fractions(slice) {
+                @for (state, from, part) in stacked(fractions) {
+                    g.(state.class()) {
+                        rect x=(percent(i as f64 * width)) width=(percent(width)) y=(percent(100.0 * (1.0 - from - part))) height=(percent(100.0 * part)) {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The states of a part of the time that occur: where each begins, and its fraction.
+fn stacked(fractions: [f64; 3]) -> Vec<(BarState, f64, f64)> {
+    let mut from = 0.0;
+    let states = SLICE_STATES.iter().zip(fractions);
+    let states = states.map(|((state, _), part)| {
+        let begin = from;
+        from += part;
+        (*state, begin, part)
+    });
+    states.filter(|(.., part)| *part > 0.0).collect()
+}
+
 /// Where each state's part of a bar begins and ends, percent.
 fn parts(thread: &ThreadStates) -> Vec<(BarState, f64, f64)> {
     let mut at = 0.0;
@@ -162,6 +284,41 @@ fn frame_height(svg: &str) -> u32 {
 mod tests {
     use super::*;
     use vmtax_findings::StateWait;
+
+    #[test]
+    fn a_strip_has_the_state_that_most_samples_of_each_part_show() {
+        let slice = |samples, waits: &[(WaitFor, u64)]| TimeSlice {
+            samples,
+            waits: waits.iter().copied().collect(),
+        };
+        let thread = ThreadStates {
+            name: "vCPU 0".to_owned(),
+            slices: vec![
+                slice(4, &[]),
+                slice(4, &[(WaitFor::Lock, 3)]),
+                slice(4, &[(WaitFor::Guest, 2), (WaitFor::Events, 1)]),
+                slice(0, &[]),
+                slice(4, &[(WaitFor::Io, 1)]),
+            ],
+            ..ThreadStates::default()
+        };
+        assert!(has_changed(&thread));
+        assert_eq!(
+            stacked(slice_fractions(&thread.slices[2]).unwrap())[1].2,
+            0.75
+        );
+        let strips = TimeStrips {
+            threads: vec![&thread],
+            seconds: 2.0,
+        };
+        let text = strips.text(80, Paint(false)).unwrap();
+        assert!(text.starts_with("vCPU 0             █▒░ █\n"), "{text}");
+        let steady = ThreadStates {
+            slices: vec![slice(4, &[]), slice(4, &[(WaitFor::Io, 1)])],
+            ..thread.clone()
+        };
+        assert!(!has_changed(&steady) && !has_changed(&ThreadStates::default()));
+    }
 
     #[test]
     fn a_bar_is_full_and_in_the_order_of_states() {

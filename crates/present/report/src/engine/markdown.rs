@@ -1,12 +1,15 @@
-//! A report as Markdown, for comments and issues: its tables, and no picture.
+//! A whole report as Markdown: its tables, and its pictures as far as characters draw them.
 
 use super::table::{Cell, Row, Table};
 use super::{Block, Figure, Notice, NoticeKind, Report, Section};
 use crate::text::{Joined, only_if, parts, plain, printable, with_lines};
 
+/// Columns of pictures.
+const WIDTH: usize = 100;
+
 impl Report<'_> {
-    /// The report as GitHub's Markdown.
-    pub fn markdown(&self) -> String {
+    /// The whole report as GitHub's Markdown.
+    pub fn markdown_details(&self) -> String {
         let mut out = format!("**{}**\n", escaped(self.headline()));
         let basis = self.titled_basis().into_iter().map(escaped).joined(" · ");
         if !basis.is_empty() {
@@ -78,16 +81,14 @@ fn block(one: &Block) -> String {
             format!("\n{}", facts.collect::<String>())
         }
         Block::Table(table) => self::table(table),
-        Block::Figure(figure) => figure.table.as_ref().map_or(String::new(), self::table),
+        Block::Figure(figure) => self::figure(figure),
         Block::Figures(_, figures) => {
             let titled = |figure: &Figure| {
-                Some(format!(
-                    "\n**{}**\n{}",
-                    escaped(&figure.title),
-                    self::table(figure.table.as_ref()?)
-                ))
+                let body = self::figure(figure);
+                let title = escaped(&figure.title);
+                only_if(!body.is_empty(), format!("\n**{title}**\n{body}"))
             };
-            figures.iter().filter_map(titled).collect()
+            figures.iter().map(titled).collect()
         }
         Block::Deferred(make) => make().iter().map(block).collect(),
         Block::Folded(title, blocks) => {
@@ -102,35 +103,25 @@ fn block(one: &Block) -> String {
     }
 }
 
+/// A picture as far as characters draw it, and its table.
+fn figure(figure: &Figure) -> String {
+    let drawn = figure.chart.sketch(WIDTH);
+    let drawn = drawn.map_or(String::new(), |lines| format!("\n{}", fenced(&lines)));
+    drawn + &figure.table.as_ref().map_or(String::new(), table)
+}
+
 /// Lines behind a fence that none of them ends.
-fn fenced(lines: &str) -> String {
+pub fn fenced(lines: &str) -> String {
     let longest = lines.split(|c| c != '`').map(str::len).max();
     let fence = "`".repeat(2 + longest.unwrap_or(0).max(1));
     format!("{fence}text\n{}\n{fence}\n", printable(lines).trim_end())
 }
 
 fn table(table: &Table) -> String {
-    let names = table.columns.iter().map(|column| escaped(&column.name));
-    let aligned = table
-        .columns
-        .iter()
-        .map(|column| if column.figures { "--:" } else { "---" }.to_owned());
-    let mut out = format!("\n{}{}", line(names), line(aligned));
+    let table = table.in_common_units();
+    let mut out = format!("\n{}\n", table_head(&table).join("\n"));
     for row in &table.rows {
-        out += &match row {
-            Row::Group(name) => line(
-                [format!("**{}**", escaped(name))]
-                    .into_iter()
-                    .chain(empty(table, 1)),
-            ),
-            Row::Cells(cells) | Row::First(cells) => {
-                let text = |cell: &Cell| match escaped(&cell.text) {
-                    text if cell.strong && !text.is_empty() => format!("**{text}**"),
-                    text => text,
-                };
-                line(cells.iter().map(text).chain(empty(table, cells.len())))
-            }
-        };
+        out += &(table_row(&table, row) + "\n");
     }
     table
         .all_notes()
@@ -138,12 +129,40 @@ fn table(table: &Table) -> String {
     out
 }
 
+/// The first two lines of a table: the heads of its columns, and their alignment.
+pub fn table_head(table: &Table) -> [String; 2] {
+    let names = table.columns.iter().map(|column| escaped(&column.name));
+    let aligned = table
+        .columns
+        .iter()
+        .map(|column| if column.figures { "--:" } else { "---" }.to_owned());
+    [line(names), line(aligned)]
+}
+
+/// The line of a row.
+pub fn table_row(table: &Table, row: &Row) -> String {
+    match row {
+        Row::Group(name) => line(
+            [format!("**{}**", escaped(name))]
+                .into_iter()
+                .chain(empty(table, 1)),
+        ),
+        Row::Cells(cells) | Row::First(cells) => {
+            let text = |cell: &Cell| match escaped(&cell.text) {
+                text if cell.strong && !text.is_empty() => format!("**{text}**"),
+                text => text,
+            };
+            line(cells.iter().map(text).chain(empty(table, cells.len())))
+        }
+    }
+}
+
 fn empty(table: &Table, from: usize) -> impl Iterator<Item = String> {
     (from..table.columns.len()).map(|_| String::new())
 }
 
 fn line(cells: impl Iterator<Item = String>) -> String {
-    format!("| {} |\n", cells.joined(" | "))
+    format!("| {} |", cells.joined(" | "))
 }
 
 /// Text for Markdown: nothing in it is a mark, a tag or a column's end.

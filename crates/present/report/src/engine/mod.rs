@@ -1,12 +1,16 @@
 //! A report as sections of blocks, and its renderers: for a terminal, a page, Markdown. A study writes its report once.
 
+mod comment;
 mod markdown;
 mod page;
 mod table;
 mod terminal;
+mod units;
 
+pub use comment::COMMENT_LINES;
 pub use page::prose;
 pub use table::{Cell, Column, Filled, Row, Table, Tone, figures, words};
+pub use units::alike;
 
 use crate::text::{Paint, only_if};
 use maud::Markup;
@@ -317,5 +321,10 @@ pub trait Chart {
     /// With characters, for pictures that can be.
     fn text(&self, _width: usize, _paint: Paint) -> Option<String> {
         None
+    }
+
+    /// With characters, for Markdown, for pictures whose table a terminal shows in their place.
+    fn sketch(&self, width: usize) -> Option<String> {
+        self.text(width, Paint(false))
     }
 }

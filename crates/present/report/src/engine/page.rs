@@ -165,19 +165,25 @@ fn list(title: &str, class: &str, items: &[String]) -> Markup {
     }
 }
 
+/// Columns of a table that fit a phone.
+const NARROW: usize = 4;
+
 /// A table that scrolls by itself where the page is too narrow for it.
 fn table(table: &Table) -> Markup {
+    let table = &table.in_common_units();
     let shown = || {
         let columns = table.columns.iter().enumerate();
         columns.filter(|(i, _)| !table.is_empty(*i))
     };
     let empty = Cell::default();
+    // In a narrow window its cells stand below each other, each behind its head.
+    let is_wide = shown().count() > NARROW;
     let row = |cells: &[Cell], class: Option<&str>| {
-        html! { tr class=[class] { @for (i, column) in shown() { (self::cell(i, column, cells.get(i).unwrap_or(&empty))) } } }
+        html! { tr class=[class] { @for (i, column) in shown() { (self::cell(i, column, cells.get(i).unwrap_or(&empty), is_wide)) } } }
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label=(table.label) {
-            table.overheads {
+            table.overheads.wide[is_wide] {
                 caption.hidden { (table.label) }
                 thead { tr {
                     @for (_, column) in shown() {
@@ -201,8 +207,8 @@ fn table(table: &Table) -> Markup {
     }
 }
 
-/// A cell of the column at this place; the first is the head of its row.
-fn cell(place: usize, column: &Column, cell: &Cell) -> Markup {
+/// A cell of the column at this place; the first is the head of its row. With the head of its column where that may be hidden.
+fn cell(place: usize, column: &Column, cell: &Cell, is_headed: bool) -> Markup {
     let text = html! {
         @for (i, line) in cell.text.lines().enumerate() {
             @if i > 0 { br; }
@@ -211,8 +217,9 @@ fn cell(place: usize, column: &Column, cell: &Cell) -> Markup {
     };
     let hint = (!cell.hint.is_empty()).then_some(&cell.hint);
     let class = class(column, cell);
+    let head = (is_headed && !cell.text.is_empty()).then(|| column.name.lines().joined(" "));
     html! {
-        @if place == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
+        @if place == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] data-head=[head] { (text) } }
     }
 }
 

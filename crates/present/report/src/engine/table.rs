@@ -38,6 +38,8 @@ pub struct Column {
     pub cut: bool,
     /// Meaning of the signs in the cells: printed below the table where the column is shown.
     pub note: Option<String>,
+    /// True if the cells are numbers of samples: rows of one, which may be chance, are shown only with details.
+    pub samples: bool,
 }
 
 /// Makes a column of words with this head.
@@ -76,6 +78,14 @@ impl Column {
     /// Returns the column, with the meaning of its signs.
     pub fn noted(self, note: Option<String>) -> Column {
         Column { note, ..self }
+    }
+
+    /// Returns the column, as one of the numbers of samples behind the rows.
+    pub fn samples(self) -> Column {
+        Column {
+            samples: true,
+            ..self
+        }
     }
 
     /// Returns the column, with cells broken into lines of at least so many characters: wanted, and at the worst.
@@ -319,6 +329,30 @@ impl Table {
         })
     }
 
+    /// Returns the rows that a reader takes in at once: without those of a single sample, and at most [`Table::most`].
+    pub fn brief_rows(&self) -> Vec<&Row> {
+        let samples = self.columns.iter().position(|column| column.samples);
+        let is_single = |row: &Row| match (row, samples) {
+            (Row::Cells(cells) | Row::First(cells), Some(column)) => {
+                cells.get(column).is_some_and(|cell| cell.text == "1")
+            }
+            _ => false,
+        };
+        let is_group = |row: &Row| matches!(row, Row::Group(_));
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| !is_single(row)).collect();
+        if rows.iter().all(|row| is_group(row)) {
+            // All that there is.
+            rows = self.rows.iter().collect();
+        }
+        let followed: Vec<bool> = (0..rows.len())
+            .map(|i| !is_group(rows[i]) || rows.get(i + 1).is_some_and(|next| !is_group(next)))
+            .collect();
+        let rows = rows.into_iter().zip(followed);
+        let rows = rows.filter_map(|(row, is_shown)| is_shown.then_some(row));
+        rows.take(if self.most > 0 { self.most } else { usize::MAX })
+            .collect()
+    }
+
     /// Adds a row.
     pub fn row<C: Into<Cell>>(&mut self, cells: Vec<C>) {
         self.rows
@@ -345,5 +379,23 @@ impl Table {
     /// Adds a heading.
     pub fn group(&mut self, name: impl Into<String>) {
         self.rows.push(Row::Group(name.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_of_one_sample_is_a_detail_unless_there_is_no_other() {
+        let mut table = Table::new("", vec![words("name"), figures("n").samples()]);
+        table.group("first");
+        table.row(vec!["a", "1"]);
+        assert_eq!(table.brief_rows().len(), 2);
+        table.group("second");
+        table.row(vec!["b", "2"]);
+        table.row(vec!["c", "1"]);
+        let brief = table.brief_rows();
+        assert!(matches!(brief[..], [Row::Group(_), Row::Cells(_)]));
     }
 }

@@ -128,12 +128,12 @@ impl Page {
     }
 
     fn table(&self, table: &Table) -> String {
-        let shown = match table.most {
-            0 => table.rows.len(),
-            _ if self.details => table.rows.len(),
-            most => most,
+        let table = &table.in_common_units();
+        let rows: Vec<&Row> = if self.details {
+            table.rows.iter().collect()
+        } else {
+            table.brief_rows()
         };
-        let rows: Vec<&Row> = table.rows.iter().take(shown).collect();
         let fitted = fitted(table, &rows, self.width, self.paint);
         let mut out = fitted.lines;
         if rows.len() < table.rows.len() {

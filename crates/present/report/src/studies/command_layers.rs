@@ -101,7 +101,7 @@ fn table(used: &DeviceUse, title: &str) -> Table {
     let number = if is_disk { "requests" } else { "packets" };
     let table = Table::of(title, used.kinds.all())
         .column(words(""), |kind| kind.kind.label())
-        .column(figures(number), |kind| count(kind.count.number()))
+        .column(figures(number).samples(), |kind| count(kind.count.number()))
         .column(figures("bytes").spare(4), |kind| bytes(kind.bytes));
     let p50 = |kind: &&KindUse| nanoseconds(kind.time.p50_ns);
     let (table, notes) = if is_disk {

@@ -132,7 +132,7 @@ fn table(machine: &MachineExits, title: &str) -> Table {
     let time = |of: fn(&Summary) -> f64| move |kind: &&ExitKind| nanoseconds(of(&kind.time));
     Table::of(format!("Exits of {title}"), all(machine))
         .column(words("exit").broken(20, 10), |kind| label(kind))
-        .column(figures("n"), |kind| count(kind.time.n))
+        .column(figures("n").samples(), |kind| count(kind.time.n))
         .column(figures("min").spare(1), time(|t| t.min_ns))
         .column(figures("p50"), |kind| {
             Cell::strong(nanoseconds(kind.time.p50_ns))

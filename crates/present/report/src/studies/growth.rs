@@ -44,10 +44,7 @@ fn sentence(growth: &Growth, option: &str) -> String {
     if growth.no_law == Some(NoLaw::TooFewSteps) {
         return format!("{cost}: too few steps for growth; three are needed.");
     }
-    let over = growth.change.map_or(String::new(), |e| {
-        let (times, ci) = (ratio(e.median), in_brackets(&e, range));
-        format!("{times}{ci} from the first step to the last")
-    });
+    let over = change(growth);
     match (growth.law, growth.no_law) {
         (Some(Law::Constant), _) if growth.or.is_empty() => {
             format!("{cost} does not grow with {option}: O(1), {over}.")
@@ -78,6 +75,14 @@ fn sentence(growth: &Growth, option: &str) -> String {
             }
         }
     }
+}
+
+/// "×9.90 (95 % CI 9.81–9.93) from the first step to the last"; empty where that is not known.
+fn change(growth: &Growth) -> String {
+    growth.change.map_or(String::new(), |e| {
+        let (times, ci) = (ratio(e.median), in_brackets(&e, range));
+        format!("{times}{ci} from the first step to the last")
+    })
 }
 
 /// " (95 % CI 1.02–1.05)"; nothing where there is no interval.
@@ -138,8 +143,12 @@ fn answer(findings: &GrowthFindings) -> String {
     match ranked(findings).first() {
         None => "No trial gave a value: there is nothing to fit.".to_owned(),
         Some(first) if grown > 0 => {
-            let first = sentence(first, option);
-            format!("{grown} of {all} grow with {option}{range}: {first}")
+            let (cost, law) = (cost_label(first), law_label(first));
+            let place = machine_label(first);
+            let times = [law, change(first)].into_iter();
+            let times = times.filter(|text| !text.is_empty()).joined(", ");
+            let most = only_if(grown > 1, "most of all ");
+            format!("{grown} of {all} grow with {option}{range}, {most}{cost} on {place}: {times}.")
         }
         Some(first) if first.no_law.is_some() => sentence(first, option),
         Some(_) if findings.growths.iter().all(|growth| growth.or.is_empty()) => {
@@ -200,8 +209,8 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         limits: String::new(),
     };
     let empty = findings.growths.is_empty();
-    let others = ranked(findings).into_iter().skip(1);
-    let others = others.filter(|growth| growth.grows).take(SAID);
+    let grown = ranked(findings).into_iter();
+    let grown = grown.filter(|growth| growth.grows).take(SAID);
     let complete = findings.rounds_complete;
     let rounds = view::rounds(complete, findings.rounds_planned);
     let missing = missing(findings).into_iter();
@@ -213,7 +222,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         origin: origin(recording),
         answer: answer(findings),
         next: view::next_if_few(recording, complete),
-        tiles: others.map(tile).collect(),
+        tiles: grown.map(tile).collect(),
         notices: vec![
             Notice::missing("Not measured", missing.chain(left_out).collect()),
             Notice::warnings(view::warnings(recording, &findings.warnings)),

@@ -147,6 +147,7 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
         if let Some(states) = &profile.states {
             let title = format!("Thread states over the next {:.1} s", states.seconds);
             all.push(Section::new(title, [threads::states(states)]));
+            all.extend(threads::over_time(states));
         }
         if profile.samples > 0 {
             let title = "Functions by CPU samples (self)";

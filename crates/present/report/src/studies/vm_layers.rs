@@ -245,7 +245,9 @@ fn packet_latencies(found: &VmLayers) -> Table {
     Table::of("Latency by tap", &found.packets)
         .column(words("tap").broken(16, 8), |row| row.tap.clone())
         .column(words(""), |row| row.traced.kind.label())
-        .column(figures("packets"), |row| count(row.traced.count.number()))
+        .column(figures("packets").samples(), |row| {
+            count(row.traced.count.number())
+        })
         .column(figures("per s"), |row| per_s(row.traced.per_s))
         .columns(heads(""), |row| times(Some(&row.time)))
         .done()

@@ -17,7 +17,7 @@ use vmtax_model::{
     VmFacts, VmIdentity, VmStudy, WorkloadName,
 };
 use vmtax_recording::Recording;
-use vmtax_report::{self as report, Report, Style, findings_json};
+use vmtax_report::{self as report, COMMENT_LINES, Report, Style, findings_json};
 
 const WITH_TCG: &[Machine] = &[Machine::NATIVE, Machine::TCG];
 
@@ -68,7 +68,7 @@ impl Pages {
                     true,
                 ),
             ),
-            ("md", report.markdown()),
+            ("details.md", report.markdown_details()),
             ("json", snapshot::rounded(&findings_json(findings).unwrap())),
             // An element a line, so that a change is one.
             ("html", body.replace("><", ">\n<")),
@@ -77,11 +77,22 @@ impl Pages {
                 self.put(name, format, page);
             }
         }
+        self.comment(name, report);
     }
 
-    /// A terminal's page, and JSON.
+    /// A comment for an issue; of each kind it fits a screen.
+    fn comment(&mut self, name: &str, report: &Report) {
+        let page = report.markdown();
+        let lines = page.lines().count();
+        assert!(lines <= COMMENT_LINES, "{name}: {lines} lines\n{page}");
+        assert!(page.starts_with("**"), "{name}: {page}");
+        self.put(name, "md", page);
+    }
+
+    /// A terminal's page, a comment, and JSON.
     fn short(&mut self, name: &str, report: &Report, findings: &impl Serialize) {
         self.terminal(name, report);
+        self.comment(name, report);
         let json = snapshot::rounded(&findings_json(findings).unwrap());
         self.put(name, "json", json);
     }
@@ -322,7 +333,12 @@ fn tunings(pages: &mut Pages) {
     let r = layers_recording(1);
     for (name, is_done) in [("tune", true), ("tune-plan", false)] {
         let found = tuned(is_done);
-        pages.short(name, &report::tune::vm::report(&r, &found), &found);
+        let page = report::tune::vm::report(&r, &found);
+        if is_done {
+            pages.all(name, &page, &found);
+        } else {
+            pages.short(name, &page, &found);
+        }
     }
     for (name, is_kept) in [("tune-guest", true), ("tune-guest-nothing", false)] {
         let found = guest_tuned(is_kept);

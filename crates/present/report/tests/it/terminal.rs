@@ -378,7 +378,7 @@ fn the_answer_comes_first_in_every_format() {
     let page = report.html();
     for text in [
         text(&report, 80),
-        report.markdown(),
+        report.markdown_details(),
         page.split_once("<body>").unwrap().1.to_owned(),
     ] {
         let order = [
@@ -411,18 +411,20 @@ fn markdown_has_the_tables_and_obeys_nothing() {
     let mut report = report_with(table);
     report.answer = hostile.clone();
     report.notices = vec![Notice::warnings(vec![format!("{hostile}\n```\nrm")])];
-    let markdown = report.markdown();
-    assert!(
-        !markdown.contains("<script") && !markdown.contains('\u{1b}'),
-        "{markdown}"
-    );
-    assert!(
-        markdown.contains("| a name of some length | 11.00 µs | 10.00 to 12.00 µs | ±1.2 % |"),
-        "{markdown}"
-    );
-    let rows: Vec<&str> = markdown.lines().filter(|l| l.starts_with('|')).collect();
-    let columns = |l: &str| l.replace("\\|", "").matches('|').count();
-    assert!(rows.iter().all(|l| columns(l) == 5), "{rows:?}");
+    let markdown = report.markdown_details();
+    for markdown in [&report.markdown(), &markdown] {
+        assert!(
+            !markdown.contains("<script") && !markdown.contains('\u{1b}'),
+            "{markdown}"
+        );
+        assert!(
+            markdown.contains("| a name of some length | 11.00 µs | 10.00 to 12.00 µs | ±1.2 % |"),
+            "{markdown}"
+        );
+        let rows: Vec<&str> = markdown.lines().filter(|l| l.starts_with('|')).collect();
+        let columns = |l: &str| l.replace("\\|", "").matches('|').count();
+        assert!(rows.iter().all(|l| columns(l) == 5), "{rows:?}");
+    }
     assert!(
         markdown.contains("````text"),
         "a fence that its lines do not end: {markdown}"

@@ -483,7 +483,7 @@ fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRo
     let note = "NAME_post: time in user space after that call.".to_owned();
     Table::of(title, calls)
         .column(words("call").broken(24, 12), |(name, _)| *name)
-        .column(figures("count"), |(_, c)| count(c.count))
+        .column(figures("count").samples(), |(_, c)| count(c.count))
         .figures(["mean", "stddev", "min", "max", "total"], |(_, c)| {
             [c.mean_ns, c.stddev_ns, c.min_ns, c.max_ns, c.total_ns].map(nanoseconds)
         })

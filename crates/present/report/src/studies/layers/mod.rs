@@ -6,7 +6,9 @@ pub mod sentences;
 pub use sentences::moved;
 
 use crate::charts::layers::{Medians, Stack, Variants, class};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, figures, words};
+use crate::engine::{
+    Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile, figures, words,
+};
 use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::{Joined, listed, only_if};
 use crate::view::layers::{self as view, Scale};
@@ -42,6 +44,11 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
             None => "No request was joined through the layers: the warnings say why.".to_owned(),
             Some(main) => answer(findings, main, request(plan)),
         },
+        tiles: main_column(&findings.columns)
+            .filter(|main| main.matched.joined > 0)
+            .map(traced)
+            .into_iter()
+            .collect(),
         next: vec![format!("{} --details", origin.command)],
         origin,
         advice: findings.advice.clone(),
@@ -57,7 +64,6 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
             .chain(common::facts(recording, &[]))
             .collect(),
         method: only_if(!columns.is_empty(), vec![findings.method.clone()]),
-        ..Report::default()
     }
 }
 
@@ -75,7 +81,7 @@ pub fn traced_runs(plan: &Plan) -> usize {
     probes.filter(|probes| probes.follows_requests()).count()
 }
 
-/// The median of a request, beside native's; then, in a statement of its own, what the mean of the traced ones goes to.
+/// The median of a request, beside native's, and the layer that takes most.
 fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
     let median = view::undisturbed(main).p50_ns;
     let how = match main.control.is_some() {
@@ -89,21 +95,29 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
         format!(", {factor:.1} times native ({native})")
     });
     let place = view::title(main);
-    let is_fio = main.fio_requests.is_some();
-    let what = match is_fio {
-        true => "fio's completion latency (clat) is".to_owned(),
-        false => format!("A {request} takes"),
+    let what = match main.fio_requests {
+        Some(_) => "fio's completion latency (clat) is".to_owned(),
+        None => format!("A {request} takes"),
     };
-    let takes = format!("{what} {} in the {place} ({how}){host}. ", unbroken(median));
+    let takes = format!("{what} {} in the {place} ({how}){host}", unbroken(median));
     let fastest = sentences::fastest(findings, main.machine);
     let fastest = fastest.map_or(String::new(), |text| format!("{text}. "));
     if main.matched.joined == 0 {
-        let untraced = only_if(main.control.is_some(), takes);
+        let untraced = only_if(main.control.is_some(), format!("{takes}. "));
         return format!(
             "{fastest}{untraced}{}",
             sentences::none_followed(main, request)
         );
     }
+    let layer = layers_by_part(main).into_iter().next();
+    let layer = layer.map_or(String::new(), |layer| {
+        format!("; largest layer: {}", layer.text(true))
+    });
+    format!("{fastest}{takes}{layer}.")
+}
+
+/// What the mean of the traced requests goes to.
+fn traced(main: &LayerColumn) -> Tile {
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
     let tail = only_if(
@@ -114,11 +128,14 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     let untraced = main.control.as_ref().map_or(String::new(), |one| {
         format!("; without {}", unbroken(one.mean_ns))
     });
-    let rest = match is_fio {
-        true => layers_beside_native(main),
-        false => format!("{states}{tail}. {layers}"),
+    let rest = match main.fio_requests {
+        Some(_) => layers_beside_native(main),
+        None => format!("{states}{tail}. {layers}"),
     };
-    format!("{fastest}{takes}Of the mean latency with tracing ({traced}{untraced}), {rest}")
+    Tile {
+        text: format!("Of the mean latency with tracing ({traced}{untraced}), {rest}"),
+        ..Tile::default()
+    }
 }
 
 /// "15 % is work of the host's kernel and disk, which native has, too; the rest: run-queue wait (host) 45 %, QEMU 20 %.": where
@@ -165,22 +182,12 @@ pub fn largest_states(column: &LayerColumn) -> String {
 
 /// "Largest layers: device (35 %) and notification (18 %, mostly C-state exit)."
 pub fn largest_layers(column: &LayerColumn) -> String {
-    let layers = view::layers_of(&[column]).into_iter().map(|(layer, _)| {
-        // "run-queue wait" without the side, which the layer says.
-        let mostly = view::mostly(column, layer).and_then(|state| state.label().split(" (").next());
-        (layer.label(), mostly, view::percent_of(column, layer))
-    });
-    let mut layers: Vec<(&str, Option<&str>, f64)> = layers.collect();
-    layers.sort_by(|a, b| b.2.total_cmp(&a.2));
-    layers.retain(|(.., part)| *part >= 0.5);
+    let mut layers = layers_by_part(column);
     layers.truncate(NAMED.1);
-    let first = layers.first().and_then(|first| first.1);
-    let common = first.filter(|state| layers.iter().all(|one| one.1 == Some(state)));
-    let named = layers.iter().map(|(layer, mostly, part)| {
-        let mostly = mostly.filter(|_| common.is_none() || layers.len() == 1);
-        let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
-        format!("{layer} ({part:.0}\u{a0}%{mostly})")
-    });
+    let first = layers.first().and_then(|first| first.mostly);
+    let common = first.filter(|state| layers.iter().all(|one| one.mostly == Some(state)));
+    let has_state = common.is_none() || layers.len() == 1;
+    let named = layers.iter().map(|layer| layer.text(has_state));
     let named = listed(&named.collect::<Vec<String>>());
     match (layers.len(), common) {
         (0, _) => String::new(),
@@ -188,6 +195,37 @@ pub fn largest_layers(column: &LayerColumn) -> String {
         (_, Some(state)) => format!("Largest layers: {named}, both mostly {state}."),
         (_, None) => format!("Largest layers: {named}."),
     }
+}
+
+/// A layer's part of a request.
+struct LayerPart {
+    label: &'static str,
+    /// The state that most of it is, without the side, which the layer says.
+    mostly: Option<&'static str>,
+    percent: f64,
+}
+
+impl LayerPart {
+    /// "notification (18 %, mostly C-state exit)", or without the state.
+    fn text(&self, has_state: bool) -> String {
+        let mostly = self.mostly.filter(|_| has_state);
+        let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
+        format!("{} ({:.0}\u{a0}%{mostly})", self.label, self.percent)
+    }
+}
+
+/// The layers of a column, the largest first; without those that round to nothing.
+fn layers_by_part(column: &LayerColumn) -> Vec<LayerPart> {
+    let layers = view::layers_of(&[column]).into_iter();
+    let layers = layers.map(|(layer, _)| LayerPart {
+        label: layer.label(),
+        mostly: view::mostly(column, layer).and_then(|state| state.label().split(" (").next()),
+        percent: view::percent_of(column, layer),
+    });
+    let mut layers: Vec<LayerPart> = layers.collect();
+    layers.sort_by(|a, b| b.percent.total_cmp(&a.percent));
+    layers.retain(|layer| layer.percent >= 0.5);
+    layers
 }
 
 /// Everything of every column, for those who ask for details.

@@ -122,7 +122,7 @@ fn latency<'a>(
         .filter_map(|(machine, latency)| Some((machine, latency.summary()?)));
     let table = Table::of(format!("Latency of {}", labels.join(", ")), summaries)
         .column(words("machine"), |(machine, _)| machine.to_string())
-        .column(figures("n"), |(_, s)| count(s.count))
+        .column(figures("n").samples(), |(_, s)| count(s.count))
         .figures(["p50", "p95", "p99", "max"], |(_, s)| {
             [s.p50_ns, s.p95_ns, s.p99_ns, s.max_ns].map(|ns| nanoseconds(ns as f64))
         })

@@ -108,7 +108,10 @@ fn table<'a>(
         ("total", 3),
         ("mean", 0),
     ];
-    let heads = heads.map(|(name, spare)| figures(name).spare(spare));
+    let heads = heads.map(|(name, spare)| Column {
+        samples: name == "exits",
+        ..figures(name).spare(spare)
+    });
     let rows: Vec<(Vec<String>, &ExitCount)> = rows.collect();
     let untimed = |exits: &ExitCount| exits.timed > 0 && exits.timed < exits.count;
     let of_times = rows.iter().any(|(_, exits)| untimed(exits));

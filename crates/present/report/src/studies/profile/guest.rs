@@ -37,7 +37,9 @@ fn threads(guest: &GuestFindings) -> Table {
         .column(figures("CPU"), |thread| {
             thread.cpu.map_or(NONE.to_owned(), percent)
         })
-        .column(figures("samples"), |thread| count(thread.share.samples))
+        .column(figures("samples").samples(), |thread| {
+            count(thread.share.samples)
+        })
         .column(figures("in kernel"), |thread| count(thread.kernel))
         .done()
 }
@@ -51,7 +53,7 @@ fn calls<'a>(found: &CallCounts<GuestCall>) -> Block<'a> {
         .column(figures("pid"), |row| {
             row.pid.map_or(String::new(), |pid| pid.to_string())
         })
-        .column(figures("calls"), |row| count(row.calls))
+        .column(figures("calls").samples(), |row| count(row.calls))
         .column(figures("mean"), |row| nanoseconds(row.avg_ns))
         .column(figures("shortest").spare(2), |row| {
             nanoseconds(row.min_ns as f64)
@@ -144,7 +146,7 @@ pub fn code(code: &GuestCode) -> Section<'_> {
     let table = Table::of("Where the vCPUs were", code.places.iter().take(ADDRESSES.1))
         .column(words("address"), |place| format!("{:#x}", place.address))
         .column(words("in").spare(2), |place| mode(place))
-        .column(figures("samples").spare(1), |place| {
+        .column(figures("samples").samples().spare(1), |place| {
             count(place.share.samples)
         })
         .column(figures("of all"), |place| {

@@ -58,19 +58,24 @@ fn sections<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures) -> Vec<Se
     if let Some(states) = &findings.states {
         let title = format!("Thread states over {:.1} s", states.seconds);
         sections.push(Section::new(title, [threads::states(states)]));
+        sections.extend(threads::over_time(states));
     }
     sections.extend(drawn(pictures));
     if findings.samples > 0 {
         if !findings.tcg.is_empty() {
             sections.push(Section::new("vCPU threads under TCG", [tcg(findings)]));
         }
-        let title = "Functions by CPU samples (self)";
-        sections.push(Section::new(title, [functions(title, &findings.functions)]));
-        // What threads did says more.
-        sections.push(Section {
-            detail: findings.states.is_some(),
-            ..Section::new("Threads by CPU samples", [threads::on_cpu(findings)])
-        });
+        if !findings.functions.is_empty() {
+            let title = "Functions by CPU samples (self)";
+            sections.push(Section::new(title, [functions(title, &findings.functions)]));
+        }
+        if !findings.threads.is_empty() {
+            // What threads did says more.
+            sections.push(Section {
+                detail: findings.states.is_some(),
+                ..Section::new("Threads by CPU samples", [threads::on_cpu(findings)])
+            });
+        }
     }
     sections.extend(findings.exits.iter().map(exits::section));
     sections.extend(findings.guest.iter().flat_map(guest::sections));

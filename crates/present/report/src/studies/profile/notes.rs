@@ -242,6 +242,7 @@ mod tests {
         };
         let unwound = SampleShare::default();
         let wall = WallFindings {
+            sliced_s: 0.0,
             moments: n,
             samples: n,
             pauses,

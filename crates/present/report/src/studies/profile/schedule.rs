@@ -139,7 +139,7 @@ fn calls(thread: &ThreadSchedule) -> Table {
             let after = call.name.strip_suffix("_post");
             after.map_or_else(|| call.name.clone(), |name| format!("time after {name}"))
         })
-        .column(figures("count"), |call| count(call.count))
+        .column(figures("count").samples(), |call| count(call.count))
         .columns(times, |c| {
             [c.mean_ns, c.stddev_ns, c.min_ns, c.max_ns, c.total_ns].map(nanoseconds)
         })

@@ -1,8 +1,8 @@
 //! Threads: how each spent the time, and who used the CPUs.
 
 use super::samples::percent;
-use crate::charts::profile::{ThreadBars, bar, legend};
-use crate::engine::{Cell, Figure, Table, Tone, figures, words};
+use crate::charts::profile::{ThreadBars, TimeStrips, bar, has_changed, legend};
+use crate::engine::{Cell, Figure, Section, Table, Tone, figures, words};
 use crate::number::{self, NONE, count, counted};
 use crate::text::{Joined, listed, only_if, plain};
 use vmtax_findings::{
@@ -13,6 +13,8 @@ use vmtax_model::{ProcessStop, Role, RunState};
 
 /// Threads that a terminal shows without details, and that a page draws.
 const SHOWN: (usize, usize) = (12, 40);
+/// Threads whose states are drawn over time.
+const STRIPS: usize = 8;
 /// Waits of a thread that are named.
 const WAITS: usize = 3;
 /// Smaller parts of the time are not named.
@@ -299,6 +301,34 @@ pub fn states(found: &StateFindings) -> Figure<'_> {
     }
 }
 
+/// The states of threads over time, where a recording has them: the vCPUs and the main loop, and others that changed.
+/// A detail, unless one changed.
+pub fn over_time(found: &StateFindings) -> Option<Section<'_>> {
+    let is_first = |thread: &ThreadStates| is_vcpu(thread) || thread.role == Some(Role::Main);
+    let threads = found.threads.iter();
+    let threads = threads.filter(|thread| !thread.slices.is_empty());
+    let mut threads: Vec<&ThreadStates> = threads
+        .filter(|thread| is_first(thread) || has_changed(thread))
+        .collect();
+    threads.sort_by_key(|thread| !is_first(thread));
+    threads.truncate(STRIPS);
+    let first = threads.first()?;
+    let parts = first.slices.len();
+    let detail = !threads.iter().any(|thread| has_changed(thread));
+    let seconds = found.sliced_s;
+    let caption = format!(
+        "Wall-clock samples in {parts} equal parts of {seconds:.1} s; they do not distinguish running from runnable."
+    );
+    let strips = Figure {
+        caption,
+        ..Figure::new(TimeStrips { threads, seconds })
+    };
+    Some(Section {
+        detail,
+        ..Section::new("Threads over time", [strips])
+    })
+}
+
 /// "running 25.0 % · runnable 57.0 % · waiting for an interrupt (guest halted) 18.0 % (ioctl)".
 fn beside(thread: &ThreadStates) -> String {
     let states = [
@@ -390,7 +420,9 @@ pub fn on_cpu(findings: &ProfileFindings) -> Table {
         .column(figures("CPU"), |one| {
             one.cpu.map_or(NONE.to_owned(), percent)
         })
-        .column(figures("samples").spare(2), |one| count(one.share.samples))
+        .column(figures("samples").samples().spare(2), |one| {
+            count(one.share.samples)
+        })
         .column(figures("of all"), |one| percent(one.share.share))
         .column(figures("in kernel").spare(1), |one| {
             part_of(one, one.kernel)
@@ -447,8 +479,7 @@ mod tests {
             seconds: 2.0,
             source,
             threads,
-            contention: None,
-            advice: Vec::new(),
+            ..StateFindings::default()
         };
         let answer_for_state = |state: Option<&str>, process_stop| {
             let state = state.map(|why| RunState::Stopped(why.to_owned()));
@@ -516,8 +547,7 @@ mod tests {
                 seconds: 2.0,
                 source,
                 threads,
-                contention: None,
-                advice: Vec::new(),
+                ..StateFindings::default()
             };
             let counters = [
                 ("halt_poll_success_ns", polled_ns / 4),

@@ -3,7 +3,10 @@
 pub mod guest;
 pub mod vm;
 
-use crate::engine::{Cell, Filled, Notice, Section, Table, Tone, figures, words};
+use crate::charts::before_after::{Pair, Pairs};
+use crate::engine::{
+    Block, Cell, Figure, Filled, Notice, Section, Table, Tone, alike, figures, words,
+};
 use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, significant};
 use crate::view::verdict::interval;
 use std::collections::BTreeMap;
@@ -191,7 +194,21 @@ fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section
         })
         .done()
         .notes(vec![note.to_owned()]);
-    (!rows.is_empty()).then(|| Section::new(title, [table]))
+    let pairs = Figure::new(Pairs(rows.iter().map(pair).collect()));
+    let blocks: [Block<'_>; 2] = [pairs.into(), table.into()];
+    (!rows.is_empty()).then(|| Section::new(title, blocks))
+}
+
+/// A row as two bars.
+fn pair(row: &BeforeAfter) -> Pair {
+    let values = [row.before, row.after];
+    let texts = alike(&values.map(|one| value(row, one)));
+    let mut texts = texts.into_iter();
+    Pair {
+        name: row.name.clone(),
+        values,
+        texts: [(); 2].map(|()| texts.next().unwrap_or_default()),
+    }
 }
 
 #[cfg(test)]

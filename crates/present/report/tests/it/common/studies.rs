@@ -279,6 +279,19 @@ pub fn reproduced() -> ReproductionFindings {
     }
 }
 
+/// 40 parts of the time: it runs, then waits for a lock, then is idle, the later the larger `seed` is.
+fn slices(seed: u64) -> Vec<TimeSlice> {
+    let slice = |i: u64| TimeSlice {
+        samples: 5,
+        waits: match i {
+            i if i < 10 * seed => [(WaitFor::Io, i % 2)].into(),
+            i if i < 10 * seed + 12 => [(WaitFor::Lock, 4)].into(),
+            _ => [(WaitFor::Guest, 5)].into(),
+        },
+    };
+    (0..40).map(slice).collect()
+}
+
 /// A profile's threads, of which each waits for the rest of its time.
 pub fn states() -> ProfileFindings {
     let wait = |fraction| StateWait {
@@ -293,11 +306,13 @@ pub fn states() -> ProfileFindings {
         running,
         runnable: Some(runnable),
         waits: vec![wait(1.0 - running - runnable)],
+        slices: slices(tid as u64),
         ..ThreadStates::default()
     };
     let threads = vec![thread(1, 0.25, 0.6), thread(2, 0.9, 0.05)];
     let states = StateFindings {
         seconds: 1.0,
+        sliced_s: 0.98,
         threads,
         ..StateFindings::default()
     };
