@@ -64,7 +64,6 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
             .chain(common::facts(recording, &[]))
             .collect(),
         method: only_if(!columns.is_empty(), vec![findings.method.clone()]),
-        ..Report::default()
     }
 }
 
