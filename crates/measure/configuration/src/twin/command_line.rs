@@ -383,7 +383,7 @@ mod tests {
         };
         let ceph = refused("rbd:p/vm-a:id=SECRET:key=SECRET==:mon_host=192.0.2.1");
         assert!(
-            ceph.contains("disk drive0: its storage is Ceph's RBD, for"),
+            ceph.contains("disk drive0: its storage is Ceph's RBD, which"),
             "{ceph}"
         );
         for (file, kind) in [
@@ -442,9 +442,10 @@ mod tests {
             let line = format!("qemu-system-x86_64 -m {word} -drive file=/a,if=virtio");
             read_line(&line).unwrap_err().to_string()
         };
-        assert!(refused("$MEMORY").contains("has $MEMORY,"));
+        assert!(refused("$MEMORY").contains("variable $MEMORY:"));
         assert!(
-            refused("${M}G").contains("has ${M,") && refused("$(free)").contains("has $(free,")
+            refused("${M}G").contains("variable ${M:")
+                && refused("$(free)").contains("variable $(free:")
         );
         assert!(read_line("qemu-system-x86_64 -append cost=5$ -drive file=/a,if=virtio").is_ok());
     }

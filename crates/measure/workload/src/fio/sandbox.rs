@@ -208,7 +208,7 @@ fn mount_point(sandbox: &Sandboxed<'_>) -> Result<PathBuf, String> {
     let found = MOUNT_POINTS.iter().find(is_free);
     found.map(PathBuf::from).ok_or_else(|| {
         format!(
-            "no folder to mount its root on: make one of {}",
+            "no directory to mount its root on: create one of {}",
             MOUNT_POINTS.join(", ")
         )
     })
