@@ -410,7 +410,7 @@ mod tests {
             .map(|place| place.owner)
             .collect();
         let exe = fs::read_link("/proc/self/exe").unwrap();
-        let modules = watch.space.modules.iter();
+        let mut modules = watch.space.modules.iter();
         // The vDSO may lie before a program that is linked statically.
         let own = modules.position(|module| Path::new(&module.path) == exe);
         assert_eq!(
