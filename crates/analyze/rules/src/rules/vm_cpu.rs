@@ -639,6 +639,7 @@ mod tests {
             tid,
             role,
             run: 0.5,
+            throttled: None,
             ready: 0.5,
             turns_per_s: 0.0,
         };
