@@ -139,7 +139,8 @@ fn a_dumb_terminal_gets_tables_without_sequences() {
         assert!(!seen.contains('\u{1b}'), "TERM={term:?}: {seen:?}");
         assert_eq!(seen.matches("Host CPUs: ").count(), 2, "{seen}");
         assert!(
-            seen.lines().all(|line| line.trim_end().chars().count() <= 40),
+            seen.lines()
+                .all(|line| line.trim_end().chars().count() <= 40),
             "{seen}"
         );
     }
