@@ -3,7 +3,8 @@
 use crate::analysis::Analysis;
 use crate::options::values::mebibytes;
 use crate::options::{
-    CommonOptions, LazyHost, OptionsError, StudyOptions, command_here, root_share, with_help,
+    CommonOptions, LazyHost, OptionsError, StudyOptions, check_metrics, command_here, root_share,
+    with_help,
 };
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -18,8 +19,6 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
-use vmtax_runner::check_patterns;
-use vmtax_runner::tool_output::PatternError;
 use vmtax_workload::CheckedPlan;
 
 /// A command may take as long as it takes.
@@ -116,8 +115,7 @@ pub struct ExecOptions {
 impl StudyOptions for ExecOptions {
     fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
         let words = self.words()?;
-        let refused = |e: PatternError| OptionsError::Usage(e.to_string());
-        check_patterns(&self.metrics).map_err(refused)?;
+        check_metrics(&self.metrics)?;
         let default = |class: KvmClass| match self.terminal {
             true => vec![class.default_guest()],
             false => class.default_machines(),

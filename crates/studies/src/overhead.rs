@@ -62,27 +62,23 @@ Examples:
 
 impl StudyOptions for OverheadOptions {
     fn plan(&self, host: &LazyHost) -> Result<CheckedPlan, OptionsError> {
-        let mut plan = match plan_file(&self.what)? {
-            Some(_) if self.quick || self.full => {
+        if let Some(mut plan) = plan_file(&self.what)? {
+            if self.quick || self.full {
                 return OptionsError::usage(
                     "a plan's file says itself how much is run: leave --quick and --full out",
                 );
             }
-            Some(mut plan) => {
-                set_duration(&mut plan.workloads, self.duration)?;
-                plan
-            }
-            None => {
-                let (preset, name) = match (self.quick, self.full) {
-                    (true, _) => (Preset::Quick, "quick"),
-                    (_, true) => (Preset::Full, "full"),
-                    _ => (Preset::Default, "default"),
-                };
-                let workloads =
-                    named_workloads(&self.what, preset, WorkloadName::usual(), self.duration)?;
-                Plan::new(name, preset.rounds(), Vec::new(), workloads)
-            }
+            set_duration(&mut plan.workloads, self.duration)?;
+            self.common.measurement.replace_machines(&mut plan);
+            return self.common.complete(plan);
+        }
+        let (preset, name) = match (self.quick, self.full) {
+            (true, _) => (Preset::Quick, "quick"),
+            (_, true) => (Preset::Full, "full"),
+            _ => (Preset::Default, "default"),
         };
+        let workloads = named_workloads(&self.what, preset, WorkloadName::usual(), self.duration)?;
+        let mut plan = Plan::new(name, preset.rounds(), Vec::new(), workloads);
         self.common.measurement.replace_machines(&mut plan);
         self.common
             .complete_on(host, KvmClass::default_machines, plan)

@@ -16,6 +16,6 @@ pub(crate) use fio::FioOptions;
 pub use values::{OptionsError, duration};
 pub use workloads::key_value;
 pub(crate) use workloads::{
-    WorkloadArguments, argv_of_exec, command_here, first_workload, named_workloads, plan_file,
-    root_share, set_duration, settings, share_variant, variants,
+    WorkloadArguments, argv_of_exec, check_metrics, command_here, first_workload, named_workloads,
+    plan_file, root_share, set_duration, settings, share_variant, variants,
 };

@@ -5,7 +5,8 @@ use super::values::OptionsError;
 use std::collections::BTreeMap;
 use std::fs;
 use vmtax_host::find_program;
-use vmtax_model::{CommandSpec, Plan, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{CommandSpec, MetricPattern, Plan, Variant, WorkloadName, WorkloadSpec};
+use vmtax_runner::check_patterns;
 use vmtax_workload::{Preset, descriptor};
 
 /// Bytes; no plan that a person writes is longer.
@@ -22,6 +23,14 @@ pub fn key_value<'a>(word: &'a str, form: &str) -> Result<(&'a str, &'a str), Op
         .split_once('=')
         .filter(|(key, value)| !key.is_empty() && !value.is_empty());
     pair.ok_or_else(|| OptionsError::Usage(format!("'{}' is not {form}", word.escape_default())))
+}
+
+/// Checks that the patterns of a command's metrics are regular expressions.
+///
+/// # Errors
+/// [`OptionsError::Usage`] for the first that is none.
+pub(crate) fn check_metrics(all: &[MetricPattern]) -> Result<(), OptionsError> {
+    check_patterns(all).map_err(|e| OptionsError::Usage(e.to_string()))
 }
 
 /// The plan of the file that the words name; `None` where they name none.

@@ -173,7 +173,7 @@ fn the_newest_recording_is_shown_and_listed_and_stays_as_it_is() {
         .vmtax("report --format md")
         .arg(&folder)
         .succeeds()
-        .shows("#");
+        .shows("| metric |");
     let list = place.vmtax("list --dir").arg(place.runs()).succeeds();
     list.shows(folder.to_str().unwrap())
         .shows("overhead")
