@@ -28,7 +28,7 @@ pub fn key_value<'a>(word: &'a str, form: &str) -> Result<(&'a str, &'a str), Op
 /// Checks that the patterns of a command's metrics are regular expressions.
 ///
 /// # Errors
-/// [`OptionsError::Usage`] for the first that is none.
+/// [`OptionsError::Usage`] for the first invalid one.
 pub(crate) fn check_metrics(all: &[MetricPattern]) -> Result<(), OptionsError> {
     check_patterns(all).map_err(|e| OptionsError::Usage(e.to_string()))
 }
