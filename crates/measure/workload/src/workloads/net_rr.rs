@@ -473,8 +473,7 @@ pub(crate) fn no_answer(
     protocol: &'static str,
     source: Option<io::Error>,
 ) -> WorkloadError {
-    let fix =
-        "start an echo server there, or open the port in the firewall; vmtax's guests have a server of their own";
+    let fix = "start an echo server there, or open the port in the firewall; vmtax's guests have a server of their own";
     WorkloadError::NoEcho {
         server,
         protocol,
@@ -620,7 +619,8 @@ mod tests {
             set_option(&mut spec, "connections", connections).unwrap();
             let error = run(&spec, &places(nobody)).unwrap_err().to_string();
             assert!(
-                error.contains(&nobody.port().to_string()) && error.contains("an echo server there"),
+                error.contains(&nobody.port().to_string())
+                    && error.contains("an echo server there"),
                 "{error}"
             );
         }

@@ -84,7 +84,8 @@ impl<'a> Files<'a> {
     ) -> Result<Created<'a>, WorkloadError> {
         let mut random = fastrand::Rng::with_seed(SEED);
         let names = names(of.count, order, &mut random);
-        std::fs::create_dir(&of.folder).map_err(|e| error("create the directory", &of.folder, e))?;
+        std::fs::create_dir(&of.folder)
+            .map_err(|e| error("create the directory", &of.folder, e))?;
         let folder = rustix::fs::open(&of.folder, FOLDER, Mode::empty())
             .map_err(|e| error("open", &of.folder, e))?;
         let files = Files {
