@@ -26,10 +26,15 @@ fn answer<C>(
         return kept(&total, rows);
     }
     let is_measured = |row: &&TuneRow<C>| row.screening.is_some();
-    let none = match found.candidates.iter().filter(is_measured).count() {
-        0 => "no change was measured".to_owned(),
-        1 => "the change that was tried did not measurably help".to_owned(),
-        n => format!("none of {n} changes measurably helped"),
+    let measured: Vec<&TuneRow<C>> = found.candidates.iter().filter(is_measured).collect();
+    // Time may have ended before anything was known of a change.
+    let is_open = |row: &&TuneRow<C>| row.verdict == TuneVerdict::Inconclusive;
+    let none = match (measured.len(), measured.iter().all(is_open)) {
+        (0, _) => "no change was measured".to_owned(),
+        (1, true) => "the change that was tried has no conclusive result".to_owned(),
+        (n, true) => format!("none of {n} changes has a conclusive result"),
+        (1, false) => "the change that was tried did not measurably help".to_owned(),
+        (n, false) => format!("none of {n} changes measurably helped"),
     };
     format!("{subject}: {none}{bound}; nothing is kept.")
 }

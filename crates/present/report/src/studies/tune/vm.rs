@@ -268,6 +268,14 @@ mod tests {
             answer(&found(vec![rejected], true)),
             "db: the change that was tried did not measurably help; nothing is kept."
         );
+        let open = TuneRow {
+            screening: Some(total),
+            ..row("Unpin", TuneVerdict::Inconclusive)
+        };
+        assert_eq!(
+            answer(&found(vec![open], true)),
+            "db: the change that was tried has no conclusive result; nothing is kept."
+        );
         let refused = row("Unpin", TuneVerdict::Refused);
         assert_eq!(
             answer(&found(vec![refused], true)),
