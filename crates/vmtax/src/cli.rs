@@ -293,7 +293,7 @@ pub struct McpArgs {
 /// Tools that `vmtax mcp` has only where they are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Allowed {
-    /// Those that observe a running VM in full.
+    /// Tools that observe a running VM in full.
     Observe,
 }
 

@@ -92,7 +92,7 @@ fn largest_other(
     largest.filter(|process| process.used >= MIN_USED)
 }
 
-/// What concerns all VMs: the host's load, then settings that each of them has alike.
+/// Returns the findings that concern all VMs: the host's load, then settings that each of them has alike.
 fn findings(host: &HostRates, vms: &[VmRates], settings: &BTreeMap<String, String>) -> Vec<Advice> {
     let load = HostLoad { host, vms };
     let mut all = vmtax_rules::evaluate(&Evidence {

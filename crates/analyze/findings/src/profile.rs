@@ -182,7 +182,7 @@ pub struct ThreadStates {
     pub runnable: Option<f64>,
     /// Waits of the thread, the longest first.
     pub waits: Vec<StateWait>,
-    /// Its wall-clock samples in equal parts of their time, from the first to the last; empty where too few say when.
+    /// The thread's wall-clock samples in equal parts of their time, from the first to the last; empty where too few say when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<TimeSlice>,
 }

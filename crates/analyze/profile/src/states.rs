@@ -214,7 +214,7 @@ fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
     }
 }
 
-/// Its samples in parts of the time, with what each waited for.
+/// Returns a thread's samples in parts of the time, with what each waited for.
 fn slices(thread: &ThreadWaits, role: Option<&Role>) -> Vec<TimeSlice> {
     let slice = |counts: &Vec<u64>| {
         let mut slice = TimeSlice {

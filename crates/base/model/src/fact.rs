@@ -59,7 +59,7 @@ pub enum KvmClass {
 }
 
 impl KvmClass {
-    /// Where a study runs when no machine is named: native, KVM where it runs kernels with hardware virtualization, and
+    /// Returns the machines on which a study runs when none is named: native, KVM where it runs kernels with hardware virtualization, and
     /// TCG, of QEMU.
     pub fn default_machines(self) -> Vec<Machine> {
         let all = [Machine::NATIVE, Machine::KVM, Machine::TCG];

@@ -3,7 +3,7 @@
 /// One sample. Counters grow from the host's boot; what could not be read is `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostCounters {
-    /// When it was sampled: the host's monotonic clock, ns.
+    /// Time of the sample: the host's monotonic clock, ns.
     pub at_ns: u64,
     /// CPUs that are online.
     pub cpus: usize,
@@ -30,7 +30,7 @@ pub struct HostCounters {
 pub struct ProcessCpu {
     /// PID of the process.
     pub pid: i32,
-    /// When it started, clock ticks since boot: a PID is used again.
+    /// Start of the process, clock ticks since boot: a PID is used again.
     pub started: u64,
     /// Name of the process, as the kernel keeps it.
     pub name: String,

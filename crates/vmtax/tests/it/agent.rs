@@ -130,7 +130,7 @@ impl Drop for LoopDevice {
     }
 }
 
-/// What writes to the disk that is given, with the option that says so.
+/// Workloads that write to the disk that is given, with the option that says so.
 const WRITING: [(&str, &str); 6] = [
     ("disk operation=write count=9", "disk's operation=write"),
     (

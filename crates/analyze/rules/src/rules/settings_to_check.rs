@@ -26,7 +26,7 @@ pub(super) const SETTINGS: &[Rule] = &[
     NO_HALT_POLLING,
 ];
 
-/// Those of them that concern every VM of the host alike.
+/// Rules among them that concern every VM of the host alike.
 pub(super) const OF_ALL_VMS: [&Rule; 4] = [
     &TRANSPARENT_HUGE_PAGES,
     &NX_HUGE_PAGES,

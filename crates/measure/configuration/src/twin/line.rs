@@ -18,7 +18,7 @@ const WRAPPERS: [&str; 9] = [
     "systemd-run",
     "taskset",
 ];
-/// Those that change nothing of its speed.
+/// Programs among them that change nothing of its speed.
 const SILENT_WRAPPERS: [&str; 6] = ["env", "exec", "nohup", "setsid", "sudo", "time"];
 /// Words between which a shell has another command each.
 const SEPARATORS: [&str; 7] = ["|", "||", "|&", "&", "&&", ";", ";;"];

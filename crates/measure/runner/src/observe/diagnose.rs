@@ -160,7 +160,7 @@ fn counters(
     })
 }
 
-/// What a level leaves out.
+/// Returns the observations that a level leaves out.
 fn beyond_level(level: u8) -> Missing {
     let what = match level {
         0 => "latency histograms, the guest's settings, threads, VM exits and requests by layer",

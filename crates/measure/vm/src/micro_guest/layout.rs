@@ -142,7 +142,7 @@ pub(crate) mod lcg {
     pub const ADD: u64 = 1_442_695_040_888_963_407;
 }
 
-/// Where the machine shows the last 64 KiB of its firmware below 1 MiB.
+/// Address at which the machine shows the last 64 KiB of its firmware below 1 MiB.
 const ROM_ADDRESS: u32 = 0xf_0000;
 /// Size of the ROM's image, bytes: QEMU wants firmware to be a multiple of it.
 const IMAGE_BYTES: usize = 64 << 10;

@@ -28,7 +28,7 @@ pub fn json_documents<T: DeserializeOwned>(output: &str) -> Vec<T> {
     all
 }
 
-/// What fio printed: its JSON, and the lines that are none of it.
+/// Output of fio: its JSON, and the lines outside of that.
 pub(crate) struct FioPrinted<'a> {
     /// The first document.
     pub json: &'a str,

@@ -77,7 +77,7 @@ impl Section {
         options.any(|option| ["offset", "offset_increment"].contains(&option.name.as_str()))
     }
 
-    /// How it verifies what it writes, where that begins when all is written; `None` of other jobs.
+    /// Method by which the job verifies what it writes, where that begins when all is written; `None` of other jobs.
     pub fn unverified(&self) -> Option<&str> {
         let writes = self.get("rw").is_some_and(|rw| !is_read(rw));
         let is_later = self.get("verify_backlog").is_none() && self.get("do_verify") != Some("0");

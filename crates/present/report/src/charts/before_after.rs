@@ -28,7 +28,7 @@ impl Pair {
     }
 }
 
-/// What the bars are, in their order: name and class of the colour.
+/// Bars of a figure, in their order: name and class of the colour.
 const BARS: [(&str, &str); 2] = [("without", "native"), ("with", "kvm")];
 
 impl Chart for Pairs {

@@ -16,7 +16,7 @@ pub struct Line {
     pub name: String,
     /// Figure beside the name.
     pub figure: String,
-    /// Where its marks begin and end, from 0 to 100; drawn one over the other.
+    /// Begin and end of the row's marks, from 0 to 100; drawn one over the other.
     pub marks: Vec<Mark>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Offer {
     fixed: &'static [&'static str],
     /// Arguments that a client gives, by their names in the command's definition.
     arguments: &'static [&'static str],
-    /// Those without which there is no call.
+    /// Arguments without which there is no call.
     required: &'static [&'static str],
     effects: &'static str,
     /// True if a call makes a recording.

@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LOADED: u16 = 0x7c00;
 const PACKET: usize = 0x80;
 const COUNTS: usize = 0x90;
-/// Where the timer's handler lies, and whether it has halted the CPU.
+/// Address of the timer's handler, and whether it has halted the CPU.
 const HANDLER: usize = 0xa0;
 const HALTED: usize = 0x98;
 /// Periods of a guest that does not hurry, in ticks of the PC's timer, of which 1193 take 1 ms.

@@ -116,7 +116,7 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     format!("{fastest}{takes}{layer}.")
 }
 
-/// What the mean of the traced requests goes to.
+/// Returns the layers and states that the mean of the traced requests goes to.
 fn traced(main: &LayerColumn) -> Tile {
     let (states, layers) = (largest_states(main), largest_layers(main));
     let slowest = view::slowest_percent(main);
