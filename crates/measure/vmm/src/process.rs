@@ -1,14 +1,13 @@
 //! Processes of VMMs, each of which has a directory beside this file: the one place that distinguishes them.
 
 use crate::VmmError;
-use crate::qemu::arguments::{Arguments, path_of};
+use crate::qemu::arguments::Arguments;
 use crate::qemu::console::Console;
 use crate::qemu::guest_agent::{GuestAgent, PORT};
 use crate::qemu::monitor::Monitor;
 use crate::qemu::probe_points::{NETWORK_PROBE_POINTS, disk_probe_points};
 use crate::qemu::{self, attach, disks, settings, threads};
 use crate::vm::open_files::OpenFile;
-use std::path::{Path, PathBuf};
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState,
@@ -224,11 +223,6 @@ impl VmmProcess {
             pv_eoi: known.pv_eoi.or(given.pv_eoi),
             x2apic: known.x2apic.or(given.x2apic),
         }
-    }
-
-    /// The path of a file that the process names, from here.
-    pub fn path_of(&self, file: &Path) -> PathBuf {
-        path_of(self.pid, file)
     }
 
     /// The guest's consoles that can be read without taking them from anybody, given the files that the process has open.

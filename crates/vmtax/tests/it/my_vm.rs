@@ -156,6 +156,35 @@ fn a_domain_of_libvirt_is_listed_found_and_profiled_without_a_taint() {
     );
 }
 
+/// A QEMU that has left its parent, killed with the value.
+struct Daemon(String);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn an_image_named_before_qemu_left_its_directory_has_its_place_on_the_host() {
+    let place = Place::new();
+    let disk = place.put("images/web.raw", vec![1; 1 << 20]);
+    let name = format!("daemon-{}", std::process::id());
+    let qemu = place.program("qemu-system-x86_64").words(&format!(
+        "-nodefaults -display none -accel tcg -m 16 -S -name {name} -daemonize -pidfile pid \
+         -drive file=images/web.raw,format=raw,if=virtio -qmp unix:{},server=on,wait=off",
+        place.path("qmp").display()
+    ));
+    qemu.succeeds();
+    let pid = std::fs::read_to_string(place.path("pid")).unwrap();
+    let daemon = Daemon(pid.trim().to_owned());
+    let known = &listed(&place, &name)["disks"][0];
+    assert_eq!(known["file"], "images/web.raw");
+    let device = vmtax_observe::lowest_device(&disk);
+    assert_eq!(known["host_device"], Value::from(device), "{known:#}");
+    drop(daemon);
+}
+
 #[test]
 fn vms_started_by_hand_have_names_and_their_monitors_stay_free() {
     let place = Place::new();

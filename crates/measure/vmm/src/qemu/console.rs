@@ -1,9 +1,9 @@
 //! Consoles of a guest, serial and virtio, that QEMU or virtlogd writes to a file, which can be read without taking them
 //! from anybody; and the failure of its kernel that their text has last. The guest writes it, so it may say anything.
 
-use super::arguments::{Arguments, Properties, path_of};
+use super::arguments::{Arguments, Properties};
 use super::libvirt::running_domain_xml;
-use crate::vm::open_files::OpenFile;
+use crate::vm::open_files::{OpenFile, opened_as};
 use roxmltree::Document;
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::{self, File};
@@ -56,8 +56,7 @@ pub(crate) fn consoles(
         .into_iter()
         .partition(|name| name.starts_with(FDSET));
     let console = |name: PathBuf| {
-        let at = path_of(pid, &name);
-        let path = files.iter().find(|file| file.is_at(&at))?.path.clone();
+        let path = opened_as(files, pid, &name).first()?.path.clone();
         is_regular(&path).then(|| Console::at(name, path))
     };
     let mut all: Vec<Console> = named.into_iter().filter_map(console).collect();

@@ -1,10 +1,10 @@
 //! The disks of a running QEMU: from its monitor, else from the files that it has open and its command line.
 
-use super::arguments::{Arguments, path_of};
+use super::arguments::Arguments;
 use super::block_graph::{BlockGraph, Chain, GuestDisk, Storage};
 use super::conversation::items;
 use super::monitor::Monitor;
-use crate::vm::open_files::OpenFile;
+use crate::vm::open_files::{OpenFile, opened_as};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -101,8 +101,7 @@ fn devices(
                 disk.format = format_of(&chain);
             }
         }
-        let path = path_of(pid, &disk.file);
-        if let Some(file) = files.iter().find(|file| file.is_at(&path)) {
+        if let Some(file) = opened_as(files, pid, &disk.file).first() {
             let host = host_disk_in_use(&file.path).unwrap_or_default();
             disk.host_device = lowest_device(&file.path);
             disk.own_device = block_device_number(&file.path);

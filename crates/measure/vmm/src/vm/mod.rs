@@ -10,7 +10,7 @@ use crate::process::{NoMonitor, VmmProcess};
 use crate::qemu::attach::{binary, binary_file};
 use crate::qemu::console::{Console, kernel_failure};
 use crate::qemu::monitor::Monitor;
-use open_files::{OpenFile, nics, open_files};
+use open_files::{OpenFile, nics, open_files, opened_as};
 use procfs::process::Process;
 use rustix::fs::{Access, access};
 use std::fs::File;
@@ -257,8 +257,7 @@ impl Vm {
 
     fn place(&self, disks: &mut [TracedDisk], files: &[OpenFile]) {
         for TracedDisk { disk, host, .. } in disks {
-            let path = self.process.path_of(&disk.file);
-            let open: Vec<&OpenFile> = files.iter().filter(|file| file.is_at(&path)).collect();
+            let open = opened_as(files, self.pid(), &disk.file);
             let Some(file) = open.first() else { continue };
             if is_raw(disk.format.as_deref(), &file.path) {
                 if let Ok(now) = host_disk_in_use(&file.path) {

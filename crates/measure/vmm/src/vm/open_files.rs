@@ -1,6 +1,7 @@
 //! The files that a process has open: they show a VMM's disks, taps and vCPUs without its monitor.
 
-use std::path::{Path, PathBuf};
+use crate::qemu::arguments::path_of;
+use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 use vmtax_model::VmNic;
 
@@ -46,6 +47,25 @@ pub(crate) fn open_files(pid: i32) -> io::Result<Vec<OpenFile>> {
         .flatten()
         .filter_map(file)
         .collect())
+}
+
+/// Returns the descriptors of a file by the name that the process `pid` has for it. After `-daemonize` QEMU works in another
+/// directory than its command line was written in: a relative name is then the only path that ends with it.
+pub(crate) fn opened_as<'a>(files: &'a [OpenFile], pid: i32, name: &Path) -> Vec<&'a OpenFile> {
+    let path = path_of(pid, name);
+    let found: Vec<&OpenFile> = files.iter().filter(|file| file.is_at(&path)).collect();
+    if !found.is_empty() || name.is_absolute() {
+        return found;
+    }
+    let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    let names: Vec<Component<'_>> = name.components().rev().take_while(is_name).collect();
+    let end: PathBuf = names.iter().rev().collect();
+    let ending: Vec<&OpenFile> = files
+        .iter()
+        .filter(|file| !names.is_empty() && file.name.ends_with(&end))
+        .collect();
+    let is_one_file = ending.windows(2).all(|pair| pair[0].name == pair[1].name);
+    if is_one_file { ending } else { Vec::new() }
 }
 
 impl OpenFile {
@@ -167,6 +187,30 @@ mod tests {
             file("anon_inode:kvm-vcpu:12", Path::new("/"), "").vcpu(),
             Some(12)
         );
+    }
+
+    #[test]
+    fn a_relative_name_is_found_after_the_process_has_changed_its_directory() {
+        let files = [
+            "/vm/a/disk.raw",
+            "/vm/b/disk.raw",
+            "/vm/a/disk.raw",
+            "/vm/log",
+        ]
+        .map(|name| file(name, Path::new("/dev/null"), ""));
+        let found = |name: &str| -> Vec<&Path> {
+            opened_as(&files, i32::MAX, Path::new(name))
+                .iter()
+                .map(|file| file.name.as_path())
+                .collect()
+        };
+        assert_eq!(found("a/disk.raw"), [Path::new("/vm/a/disk.raw"); 2]);
+        assert_eq!(found("../x/../b/disk.raw"), [Path::new("/vm/b/disk.raw")]);
+        assert_eq!(found("./log"), [Path::new("/vm/log")]);
+        // Two files have this name, none of them surely the process's; an absolute name is none of another directory's.
+        for other in ["disk.raw", "isk.raw", "/log", "..", ""] {
+            assert!(found(other).is_empty(), "{other}");
+        }
     }
 
     #[test]
