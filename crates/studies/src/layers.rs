@@ -108,6 +108,14 @@ pub struct LayersOptions {
         help_heading = "Running VM"
     )]
     guest_vmtax: Option<String>,
+    /// Trace disks without a probe in the VMM's program: its system calls are the requests
+    #[arg(
+        long,
+        requires = "vm",
+        conflicts_with = "guest_vmtax",
+        help_heading = "Running VM"
+    )]
+    no_probes: bool,
 }
 
 impl StudyOptions for LayersOptions {
@@ -121,10 +129,16 @@ impl StudyOptions for LayersOptions {
                 "--guest-vmtax traces the guest's disks alone: leave it out with --device net",
             );
         }
+        if device == DeviceClass::Net && self.no_probes {
+            return OptionsError::usage(
+                "--no-probes follows disks alone: omit it with --device net",
+            );
+        }
         if let Some(plan) = self.running.plan(VmStudy::VmLayers) {
             let mut plan = Plan::clone(&*plan?);
             if let Study::Vm(_, vm) = &mut plan.study {
                 vm.guest_vmtax.clone_from(&self.guest_vmtax);
+                vm.no_probes = self.no_probes;
                 vm.device = device;
             }
             return Ok(CheckedPlan::new(plan)?);

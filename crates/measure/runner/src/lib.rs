@@ -210,6 +210,14 @@ pub enum RunError {
         /// Network backends that it has in place of one, each with what to do.
         missing: Vec<Missing>,
     },
+    /// Requests are to be traced without probes in a VMM whose interrupts the host's kernel does not see.
+    #[error(
+        "process {pid} runs its guest under TCG, whose interrupts no event of the host's kernel shows: omit --no-probes"
+    )]
+    NoProbesUnderTcg {
+        /// ID of the process.
+        pid: i32,
+    },
     /// A process cannot be observed.
     #[error(transparent)]
     Observe(#[from] vmtax_observe::ProbeError),

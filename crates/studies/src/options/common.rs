@@ -306,6 +306,7 @@ pub(crate) fn plan_of_vm(
         process,
         time_ms,
         guest_vmtax: None,
+        no_probes: false,
         device: DeviceClass::Disk,
         level: ObservedVm::ALL_LEVELS,
     };

@@ -7,6 +7,7 @@ use crate::common::{
 };
 use crate::layers::is_corrected;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use vmtax_model::testing::KvmGuest;
@@ -391,11 +392,25 @@ fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt()
             .as_u64()
             .unwrap_or(0)
     };
-    let report = tries
-        .find(|report| count(report) > 100)
+    let (number_of_report, report) = (0..)
+        .zip(&mut tries)
+        .find(|(_, report)| count(report) > 100)
         .expect("it reads its disk");
+    let words = format!("layers --vm {pid} --duration 1 --no-probes --output no-probes --json");
+    let without = json(&place.vmtax(&words).succeeds().stdout);
     run.signal(crate::common::Signal::INT);
     run.outcome();
+    let followed = &without["findings"]["requests"][0];
+    assert!(
+        number(&followed["followed"]) >= 0.98 * number(&followed["requests"])
+            && followed["davg"].is_object(),
+        "{followed:#}"
+    );
+    assert!(
+        passes(&without["findings"]["layers"]["columns"][0], "inject") > 0,
+        "{followed:#}"
+    );
+    same_without_probes(&place, &format!("out-{number_of_report}"), &report);
     let requests = &report["findings"]["requests"][0];
     assert_eq!(requests["kind"], "read");
     assert!(
@@ -415,6 +430,73 @@ fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt()
     ] {
         assert!(passes(column, to) > 0, "no {to}: {:#}", column["rows"]);
     }
+}
+
+/// The mean of each part of a request that two checkpoints enclose, ns.
+fn parts(column: &Value) -> BTreeMap<(String, String), f64> {
+    let mut parts = BTreeMap::new();
+    for row in column["rows"].as_array().unwrap() {
+        let [from, to] = ["from", "to"].map(|end| row[end].as_str().unwrap().to_owned());
+        *parts.entry((from, to)).or_default() += number(&row["time"]["mean_ns"]);
+    }
+    parts
+}
+
+/// Removes the probes' events from a copy of a recording, and compares what remains with what the probes show.
+fn same_without_probes(place: &Place, recording: &str, with: &Value) {
+    let copy = place.path("without-probes");
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(place.path(recording))
+        .arg(&copy)
+        .status()
+        .unwrap();
+    assert!(copied.success());
+    for file in files_below(&copy) {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("vmtax_") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let without = json(&place.vmtax("report --json").arg(&copy).succeeds().stdout);
+    let of = |report: &Value| {
+        let findings = &report["findings"];
+        let requests = findings["requests"][0].clone();
+        (requests, parts(&findings["layers"]["columns"][0]))
+    };
+    let ((requests, rows), (all, all_rows)) = (of(&without), of(with));
+    assert_eq!(
+        (&requests["disk"], &requests["kind"]),
+        (&all["disk"], &all["kind"])
+    );
+    assert!(
+        number(&requests["followed"]) >= 0.98 * number(&all["followed"]),
+        "{requests:#} of {all:#}"
+    );
+    // What both have is the same; without probes QEMU's part is one, from its wake-up to its call.
+    let named = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+    let submits = [
+        named("qemu-wake", "qemu-pop"),
+        named("qemu-pop", "qemu-submit"),
+        named("qemu-submit", "host-call"),
+    ];
+    let sum: f64 = submits.iter().filter_map(|part| all_rows.get(part)).sum();
+    let expected = [
+        (named("kvm-notify", "qemu-wake"), None),
+        (named("qemu-wake", "host-call"), Some(sum)),
+        (named("host-call", "host-issue"), None),
+        (named("host-issue", "host-complete"), None),
+    ];
+    for (part, expected) in expected {
+        let (found, expected) = (rows[&part], expected.unwrap_or_else(|| all_rows[&part]));
+        assert!(
+            (found / expected - 1.0).abs() <= 0.03,
+            "{part:?}: {found} without, {expected} with probes"
+        );
+    }
+    // The end is the interrupt in both: which of a batch, the queue alone could tell.
+    let [gavg, with] = [&requests, &all].map(|one| number(&one["gavg"]["mean_ns"]));
+    assert!((0.85..=1.03).contains(&(gavg / with)), "{gavg} {with}");
 }
 
 /// Reads of a disk that answers 20 ms late.

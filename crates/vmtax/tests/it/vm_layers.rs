@@ -314,4 +314,10 @@ fn what_a_running_vm_has_by_itself_is_refused() {
     place
         .vmtax(&format!("exits --vm {}", vm.pid()))
         .fails(&["TCG has none"]);
+    place
+        .vmtax(&format!(
+            "layers --vm {} --no-probes --duration 1",
+            vm.pid()
+        ))
+        .fails(&["under TCG", "omit --no-probes"]);
 }

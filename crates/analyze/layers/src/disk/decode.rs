@@ -51,7 +51,10 @@ pub(crate) fn on_device(event: KernelEvent<'_>, disk: &HostDisk) -> Option<Mark>
         _ => return None,
     };
     let (offset, bytes) = range(request)?;
-    (disk.device == Some(request.device)).then(|| Mark::range(offset, bytes))
+    (disk.device == Some(request.device)).then(|| Mark {
+        kind: Some(kind_of_flags(request.rwbs, bytes)),
+        ..Mark::range(offset, bytes)
+    })
 }
 
 /// Where a guest's request is. One about no bytes is issued at sector 0, and completes at -1.
@@ -93,7 +96,10 @@ impl Extents {
             .map(move |e| {
                 let from = offset.max(e.device);
                 let to = end.min(e.device.saturating_add(e.length));
-                Mark::range(e.file.saturating_add(from - e.device), to - from)
+                Mark {
+                    kind: range.kind,
+                    ..Mark::range(e.file.saturating_add(from - e.device), to - from)
+                }
             })
     }
 }

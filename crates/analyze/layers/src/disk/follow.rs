@@ -375,13 +375,11 @@ impl Follow<'_> {
     /// The first call that transfers bytes of the disk's file: of a request that is alone it is the request's, wherever the
     /// image's format has its bytes.
     fn only_call(&self, from: u64, to: u64, path: &mut RequestPath) {
-        let is_of_file = |descriptor: u64| {
-            let mut own = self.host.descriptors.iter();
-            own.any(|own| descriptor == *own as u64)
-        };
         let calls = self.host.all_calls_within(from, to);
         let transfers = calls
-            .filter(|(_, _, c)| c.kind.position(&c.args).is_some() && is_of_file(c.args[0]))
+            .filter(|(_, _, c)| {
+                c.kind.position(&c.args).is_some() && self.host.is_of_disk(c.args[0])
+            })
             .map(|(tid, enter, _)| (enter, tid));
         if let Some((enter, tid)) = transfers.min() {
             path.set_thread(Checkpoint::HostCall, enter, tid);
@@ -405,17 +403,23 @@ impl Follow<'_> {
         if submits.any(|(_, submit)| is_of_queue(submit)) {
             return;
         }
-        let since = self.host.woke_before(pop.tid, 0, woke).unwrap_or(0);
+        self.woken(pop.tid, woke, path);
+    }
+
+    /// From the kick to the thread that it woke, which returned from its wait at `woke`. Where KVM shows kicks and none of the
+    /// disk's came since its wait before, something else woke it.
+    pub(super) fn woken(&self, tid: i32, woke: u64, path: &mut RequestPath) {
+        let since = self.host.woke_before(tid, 0, woke).unwrap_or(0);
         let after = since.saturating_add(1);
         let seen = self
             .host
             .first_by(Checkpoint::KvmNotify, after, woke, |_| true);
-        if let Some((at, tid)) = seen.or_else(|| self.host.waking_vcpu(pop.tid, woke, since)) {
+        if let Some((at, tid)) = seen.or_else(|| self.host.waking_vcpu(tid, woke, since)) {
             path.set_thread(Checkpoint::KvmNotify, at, tid);
         } else if self.host.passed.seen(Checkpoint::KvmNotify) {
             return;
         }
-        path.set_thread(Checkpoint::QemuWake, woke, pop.tid);
+        path.set_thread(Checkpoint::QemuWake, woke, tid);
     }
 
     /// From the push to the interrupt that the same thread delivers, before it waits for other work; of a virtqueue after its

@@ -2,6 +2,7 @@
 //! the guest's block layer, from insertion to completion; in QEMU's device, from pop to push, which is all that a host
 //! knows of a guest that does not trace.
 
+pub(crate) mod by_calls;
 pub(crate) mod decode;
 pub(crate) mod follow;
 pub(crate) mod operations;

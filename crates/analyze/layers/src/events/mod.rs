@@ -213,6 +213,16 @@ impl CallKind {
         matches!(self.call(), Some(S::fsync | S::fdatasync))
     }
 
+    /// Returns the kind of request that the call makes of a file, and completes before it returns; `None` for other calls.
+    pub fn transfers(self) -> Option<RequestKind> {
+        match self.call()? {
+            S::pread64 | S::preadv | S::preadv2 => Some(RequestKind::Read),
+            S::pwrite64 | S::pwritev | S::pwritev2 => Some(RequestKind::Write),
+            S::fsync | S::fdatasync => Some(RequestKind::Flush),
+            _ => None,
+        }
+    }
+
     /// Where in the file it reads or writes, for the calls that say so.
     pub fn position(self, args: &[u64; 4]) -> Option<u64> {
         let positioned = matches!(

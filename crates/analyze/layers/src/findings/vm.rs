@@ -32,6 +32,7 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         not_followed,
         missing,
         is_guest_traced,
+        is_by_calls,
     } = read_vm(folder)?;
     let machine = machine(&trace);
     let seconds = trace.end.saturating_sub(trace.begin) as f64 / trace.tsc_mhz / 1e6;
@@ -80,9 +81,14 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         queues: &queues,
         ..Evidence::default()
     }));
+    let method = if is_by_calls {
+        CALLS_METHOD
+    } else {
+        method(&trace, is_guest_traced)
+    };
     let layers = LayerFindings {
         advice,
-        ..of_columns(columns, method(&trace, is_guest_traced))
+        ..of_columns(columns, method)
     };
     Ok(VmLayers {
         vm: trace.vm,
@@ -113,6 +119,12 @@ const METHOD: &str = "Each request is followed by QEMU's address for it, its off
                       interrupt's delivery, or, where none is seen, when QEMU completes it. Outside lie the guest's own layers, the time \
                       in the queue before QEMU takes it without a kick, and the time from the delivery to the guest's handler: `vmtax \
                       agent observe` in the guest shows them for virtio's disks. Figures are of one traced period, so there is no CI.";
+
+const CALLS_METHOD: &str = "Each request is a system call of the VMM on the disk's file, or what one hands to the host's block device, on the \
+                            host's clock alone; segments do not overlap. It begins with the kick of the vCPU that woke the thread, or, \
+                            where none is seen, with the call; it ends with the interrupt's delivery by the thread that has the \
+                            completion, or, where none is seen, with the end in the host's kernel. Of several requests under way, kicks and \
+                            interrupts are those of their batch. Figures are of one traced period, so there is no CI.";
 
 const PACKET_METHOD: &str = "Each packet is followed on the host's clock alone: in the host's kernel by its address, in QEMU by the thread that \
                              has it, its length and its order; segments do not overlap. One that the guest sends begins with the \
@@ -196,17 +208,20 @@ fn requests(
     // What a flush makes the device do cannot be distinguished from others' flushes.
     let is_placed = disk.is_some_and(|disk| is_placed(&disk.host))
         && matches!(kind, RequestKind::Read | RequestKind::Write);
+    let has_pops = trial
+        .requests
+        .iter()
+        .any(|request| request.at(Checkpoint::QemuPop).is_some());
+    let taken = if has_pops {
+        Checkpoint::QemuPop
+    } else {
+        Checkpoint::HostCall
+    };
     VmRequests {
         disk: device.name.clone(),
         file: disk.map(|disk| disk.disk.file.display().to_string()),
         format: disk.and_then(|disk| disk.disk.format.clone()),
-        traced: traced(
-            kind,
-            trial,
-            Checkpoint::QemuPop,
-            RequestCount::Requests,
-            seconds,
-        ),
+        traced: traced(kind, trial, taken, RequestCount::Requests, seconds),
         in_flight: per_s(total_ns(column) / 1e9, seconds),
         gavg: column.traced,
         kavg: is_placed.then(|| kavg.summary()),

@@ -55,7 +55,7 @@ pub(crate) struct HostWindow {
     pub passed: Passed<Passing>,
     pub packets: Passed<PassingPacket>,
     /// QEMU's descriptors of the disk's file.
-    pub descriptors: Vec<i32>,
+    descriptors: Vec<i32>,
     pub recorded: RecordedWindow,
     /// True if QEMU's functions show the round trip that a packet belongs to.
     pub tells_round_trips: bool,
@@ -265,6 +265,32 @@ impl HostWindow {
             .tid
             .filter(|tid| self.vcpus.contains(tid))
             .map(|tid| (at, tid))
+    }
+
+    /// Returns when another thread last woke this one, before `at`, and which; `None` if an interrupt did or it is not known.
+    pub fn woken_by(&self, tid: i32, at: u64) -> Option<(u64, i32)> {
+        let mut at = at;
+        loop {
+            let (since, state, _) = self.tasks.before(tid, at)?;
+            match state {
+                ThreadState::Runnable {
+                    waker: Some(waker), ..
+                } => return waker.tid.map(|by| (since, by)),
+                ThreadState::Sleeping(_) => return None,
+                ThreadState::Running | ThreadState::Runnable { .. } => at = since,
+            }
+        }
+    }
+
+    /// Returns true if QEMU has the disk's file open by this descriptor.
+    pub fn is_of_disk(&self, descriptor: u64) -> bool {
+        let mut own = self.descriptors.iter();
+        own.any(|own| u64::try_from(*own) == Ok(descriptor))
+    }
+
+    /// Returns a range of the host's device as ranges of the disk's file.
+    pub fn in_file(&self, range: Mark) -> impl Iterator<Item = Mark> + '_ {
+        self.extents.in_file(range)
     }
 
     /// Returns whose work it was that a request or a packet passed while this thread was current. A thread that sends works in the

@@ -6,6 +6,7 @@ use super::host::HostWindow;
 use super::segments::{Sides, ThreadTable};
 use super::{Joined, MatchParams, Operation, Reason, Rejected, RequestPath, View};
 use crate::JoinedRequest;
+use crate::disk::by_calls::InCalls;
 use crate::disk::follow::Follow;
 use crate::disk::{Ended, GuestRequest, InDevice};
 use crate::events::{Event, GuestEvent, HostEvent, moment_at};
@@ -42,6 +43,8 @@ pub(crate) struct Join {
     servers: BTreeMap<i32, i32>,
     /// Of a guest that the host alone shows.
     in_device: InDevice,
+    /// Of one whose VMM no probe shows.
+    in_calls: Option<InCalls>,
     /// Of one whose packets are followed, and not its block requests.
     on_tap: Option<OnTap>,
     /// Of a guest that traces, likewise.
@@ -106,6 +109,7 @@ impl Join {
             answered: 0,
             servers: BTreeMap::new(),
             in_device: InDevice::default(),
+            in_calls: None,
             on_tap: None,
             in_queues: None,
             follow_after: slack,
@@ -209,6 +213,14 @@ impl Join {
         join
     }
 
+    /// For the requests to one disk of a guest that the host alone shows, without its VMM's own steps.
+    pub fn by_calls(facts: &TraceFacts) -> Self {
+        Join {
+            in_calls: Some(InCalls::default()),
+            ..Join::from_host(facts)
+        }
+    }
+
     /// For the packets of one network card of a guest that the host alone shows: each begins with the first event that
     /// is seen of it, and ends with the last.
     pub fn packets_from_host(facts: &TraceFacts) -> Self {
@@ -228,10 +240,11 @@ impl Join {
         if let Some(in_queues) = &mut self.in_queues {
             in_queues.host(event);
         }
-        let ended = match &mut self.on_tap {
-            Some(on_tap) => on_tap.take(event),
-            None if self.params.view == View::Host => self.in_device.take(event),
-            None => None,
+        let ended = match (&mut self.on_tap, &mut self.in_calls) {
+            (Some(on_tap), _) => on_tap.take(event),
+            (None, Some(in_calls)) => in_calls.take(event, &self.host),
+            (None, None) if self.params.view == View::Host => self.in_device.take(event),
+            (None, None) => None,
         };
         match ended {
             Some(Ended::Done(request)) => self.complete.push_back(request),
@@ -350,6 +363,7 @@ impl Join {
         let in_flight = [
             self.guest.oldest(since),
             self.in_device.oldest(),
+            self.in_calls.as_ref().and_then(InCalls::oldest),
             self.on_tap.as_ref().and_then(|on_tap| on_tap.oldest(since)),
             self.in_queues
                 .as_ref()
@@ -383,6 +397,7 @@ impl Join {
             params,
         };
         match params.view {
+            _ if self.in_calls.is_some() => follow.call_path(part),
             View::Host => follow.host_path(part),
             _ => follow.path(part),
         }

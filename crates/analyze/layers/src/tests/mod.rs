@@ -1,5 +1,6 @@
 //! Planted requests must come out as they were planted.
 
+mod by_calls;
 mod cases;
 mod findings;
 mod from_host;

@@ -6,8 +6,8 @@ use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
 use super::open::{check, read_json};
 use super::vm_data::{
-    Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_room, unjoined,
-    unknown_kicks, unnamed_requests, unobserved, untraced,
+    Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_descriptor, no_room,
+    no_steps, unjoined, unknown_kicks, unnamed_requests, unobserved, untraced,
 };
 use crate::LayersError;
 use crate::events::clocks::clock;
@@ -80,10 +80,16 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         idle: Vec::new(),
         not_followed: Vec::new(),
         is_guest_traced: false,
+        is_by_calls: false,
     };
     let hides = |host: &Trace| !is_of_nics && !host.readers.tells_devices();
     if data.trace.guest.is_none() && host.as_ref().is_some_and(hides) {
-        data.missing.push(unnamed_requests());
+        data.is_by_calls = !data.trace.imported;
+        data.missing.push(if data.is_by_calls {
+            no_steps()
+        } else {
+            unnamed_requests()
+        });
     }
     if data.trace.full {
         data.missing.push(no_room(&data.trace));
@@ -94,6 +100,7 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         (None, Some(host)) if is_of_nics => {
             (data.nics, data.idle) = read_nics(&host, &data.trace)?;
         }
+        (None, Some(host)) if data.is_by_calls => read_by_calls(&host, &mut data)?,
         (None, Some(host)) => read_disks(folder, &host, &mut data)?,
     }
     Ok(data)
@@ -149,6 +156,57 @@ fn read_disks(folder: &Path, host: &Trace, data: &mut VmData) -> Result<(), Laye
         data.missing.extend(guest.missing);
     }
     Ok(())
+}
+
+/// Reads the requests of the VM's disks where no probe shows the VMM's own steps: by its system calls on their files.
+fn read_by_calls(host: &Trace, data: &mut VmData) -> Result<(), LayersError> {
+    let trace = &data.trace;
+    for disk in trace.disks.iter().take(MAX_DISKS) {
+        let name = name_of_disk(disk, trace);
+        if disk.host.descriptors.is_empty() {
+            data.missing.push(no_descriptor(&name));
+            data.not_followed.push(name);
+            continue;
+        }
+        let facts = TraceFacts {
+            host_disk: disk.host.clone(),
+            notify: disk.notify.clone(),
+            ..facts(trace)
+        };
+        let join = Join::by_calls(&facts).may_lack(&[
+            Checkpoint::QemuSubmit,
+            Checkpoint::HostIssue,
+            Checkpoint::HostComplete,
+        ]);
+        let mut joined = Traces::of_host(host).join(join, &facts, |_, _| false)?;
+        if joined.joined.requests.is_empty() && joined.joined.rejected.is_empty() {
+            data.idle.push(name);
+            continue;
+        }
+        joined
+            .missing
+            .splice(..0, missing(&name, Some(disk), trace));
+        let device = Device {
+            name,
+            known: Some(disk.clone()),
+            is_from_host: true,
+        };
+        data.disks.push(DiskData {
+            device,
+            data: joined,
+        });
+    }
+    Ok(())
+}
+
+/// A disk's name; the path of its file where neither the monitor nor the command line names its device.
+fn name_of_disk(disk: &TracedDisk, trace: &VmTrace) -> String {
+    let named = name(&disk.device, Some(disk), trace);
+    if named.is_empty() {
+        disk.disk.file.display().to_string()
+    } else {
+        named
+    }
 }
 
 /// The disk that is this device of QEMU's.

@@ -22,6 +22,8 @@ pub(crate) struct VmData {
     pub missing: Vec<Missing>,
     /// `vmtax agent observe` traced the guest meanwhile.
     pub is_guest_traced: bool,
+    /// No probe showed the VMM's own steps: its system calls on the disks' files are the requests.
+    pub is_by_calls: bool,
 }
 
 /// A disk or a network card of the VM.
@@ -168,6 +170,28 @@ pub(super) fn unnamed_requests() -> Missing {
         why: "in this build of QEMU no function shows a request when it is taken from the ring"
             .to_owned(),
         fix: "use a distribution's build of QEMU".to_owned(),
+    }
+}
+
+/// Returns the VMM's own steps as missing, where no probe shows them.
+pub(super) fn no_steps() -> Missing {
+    Missing {
+        what: "the VMM's own steps: a request taken from the ring, and completed there".to_owned(),
+        why: "no probe was set in its program, so each system call on a disk's file is a request"
+            .to_owned(),
+        fix: "of a distribution's QEMU `vmtax layers --vm` shows them without --no-probes"
+            .to_owned(),
+    }
+}
+
+/// Returns the requests of a disk as missing whose file the VMM does not have open.
+pub(super) fn no_descriptor(disk: &str) -> Missing {
+    Missing {
+        what: format!("requests of {disk}"),
+        why: "the VMM has no file of it open, and no probe in the VMM shows its requests"
+            .to_owned(),
+        fix: "of a distribution's QEMU `vmtax layers --vm` shows them without --no-probes"
+            .to_owned(),
     }
 }
 

@@ -144,6 +144,9 @@ pub struct ObservedVm {
     /// The path of vmtax in the guest, which traces there too; `None` to observe from the host alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_vmtax: Option<String>,
+    /// Requests are traced without a probe in the VMM's program, by its system calls.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub no_probes: bool,
     /// Whose requests are traced, of the study that traces any.
     #[serde(default, skip_serializing_if = "DeviceClass::is_disk")]
     pub device: DeviceClass,
@@ -151,6 +154,10 @@ pub struct ObservedVm {
     /// latency histograms and asks the guest agent; 2 also samples threads, counts VM exits and traces requests.
     #[serde(default = "all_levels", skip_serializing_if = "is_all_levels")]
     pub level: u8,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn all_levels() -> u8 {

@@ -71,6 +71,7 @@ fn observed(device: DeviceClass) -> ObservedVm {
         },
         time_ms: 1,
         guest_vmtax: None,
+        no_probes: false,
         device,
         level: ObservedVm::ALL_LEVELS,
     }

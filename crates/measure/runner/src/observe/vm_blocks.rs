@@ -37,11 +37,14 @@ pub(crate) fn vm_layers(
 ) -> Result<(), RunError> {
     let pid = vm.pid();
     let facts = vm.facts_with_state().ok_or(RunError::NoVm { pid })?;
+    if spec.no_probes && facts.accelerator == Some(Accelerator::Tcg) {
+        return Err(RunError::NoProbesUnderTcg { pid });
+    }
     let guest = spec.guest_vmtax.as_deref();
     let guest = guest.map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()));
     let guest = guest.transpose()?;
     let mut devices = Devices::find(vm, spec.device)?;
-    let set = probes(vm, &devices, &facts);
+    let set = probes(vm, &devices, &facts, spec.no_probes);
     let tracer = Tracer::start(&set, cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
     // A VM that has ended has none.
     let kvm_offset = vmtax_observe::kvm_offset(pid);
@@ -119,8 +122,8 @@ impl Devices {
     }
 }
 
-/// Returns the probes that trace a VM among others on its host.
-fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
+/// Returns the probes that trace a VM among others on its host; `of_kernel`: none of them in the VMM's program.
+fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts, of_kernel: bool) -> ProbeSet {
     // Threads of the kernel's own that move its packets are none of its process.
     let of_facts = facts.threads.iter().map(|thread| thread.tid);
     let of_process = thread_names(vm.pid()).into_iter().map(|(tid, _)| tid);
@@ -153,7 +156,11 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts) -> ProbeSet {
         ),
     };
     let is_kvm = facts.accelerator == Some(Accelerator::Kvm);
-    let (probes, missing) = qemu_probes(vm, &points);
+    let (probes, missing) = if of_kernel {
+        (Vec::new(), Vec::new())
+    } else {
+        qemu_probes(vm, &points)
+    };
     let checkpoints = of_class.checkpoints();
     let mut set = ProbeSet::host(checkpoints, &threads, behind, is_kvm, probes, missing)
         .among_others(&devices.doorbells());

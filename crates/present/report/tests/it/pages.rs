@@ -322,6 +322,7 @@ fn traced_runs(pages: &mut Pages) {
             },
             time_ms: 10_000,
             guest_vmtax: None,
+            no_probes: false,
             device,
             level: ObservedVm::ALL_LEVELS,
         };
