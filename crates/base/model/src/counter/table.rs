@@ -3,8 +3,8 @@
 
 use crate::number::{NONE, bytes, nanoseconds, significant};
 use CounterSource::{
-    Balloon, CpuStat, Figure, HugePages, Kvm, MajorFaults, MemoryEvents, MemoryPressure, ProcIo,
-    ProcStatus,
+    Balloon, CpuStat, Figure, GuestTime, HugePages, Kvm, MajorFaults, MemoryEvents, MemoryPressure,
+    ProcIo, ProcStatus,
 };
 use CounterUnit::{Bytes, BytesPerSecond, Count, PerSecond, Ratio, Time, VcpuRatio};
 
@@ -43,6 +43,9 @@ pub struct Counter {
 pub enum CounterSource {
     /// Major page faults of the process in `/proc/PID/stat`.
     MajorFaults,
+    /// Time of the process's threads in guest mode in `/proc/PID/stat`, clock ticks there; unknown where it is 0, as under
+    /// TCG and on a kernel that does not count it.
+    GuestTime,
     /// A line of `/proc/PID/status`, in kB there; 0 where a kernel has no such line.
     ProcStatus(&'static str),
     /// Huge pages of the process, of hugetlbfs in `/proc/PID/status`; from level 1 on also transparent ones, in
@@ -113,6 +116,14 @@ pub(super) const TABLE: &[Counter] = &[
         metric: "vmtax_vm_thread_cpu_seconds",
         help: "CPU time of QEMU's threads by role.",
         ..figure("run", Ratio)
+    },
+    Counter {
+        json: "vcpu_use.guest_mode",
+        what: "vCPU threads in guest mode, mean of the vCPUs",
+        needs: "KVM",
+        metric: "vmtax_vm_guest_mode_seconds",
+        help: "CPU time of QEMU's threads in guest mode.",
+        ..number("guest_mode", GuestTime, VcpuRatio)
     },
     Counter {
         column: "%RDY",

@@ -168,6 +168,12 @@ impl Plan {
                 "with vhost-user the round trips of one connection are followed: set connections=1, or another backend",
             );
         }
+        let packets = variant.get("tx_queue_size").map(str::parse::<u32>);
+        if !is_vhost_user && matches!(packets, Some(Ok(257..))) {
+            return refused(
+                "QEMU lowers tx_queue_size to 256 except with vhost-user: set backend=vhost-user, or leave it out",
+            );
+        }
         if is_vhost_user && variant.set.contains_key("memory-backend.share") {
             return refused("vhost-user shares the guest's memory: leave memory-backend.share out");
         }

@@ -124,6 +124,20 @@ fn sides_may_be_on_machines_of_their_own() {
 }
 
 #[test]
+fn a_long_transmit_queue_needs_vhost_user() {
+    let text = "rounds = 1\nmachines = [\"tcg\"]\n[[variant]]\nname = \"a\"\n\
+                set = { backend = \"vhost-user\", tx_queue_size = \"1024\" }\n[[workload]]\nname = \"net-stream\"\n";
+    assert!(Plan::from_toml(text).is_ok());
+    let with_tap = text.replace("vhost-user", "tap");
+    let error = Plan::from_toml(&with_tap).unwrap_err().to_string();
+    assert!(
+        error.contains("QEMU lowers tx_queue_size to 256"),
+        "{error}"
+    );
+    assert!(Plan::from_toml(&with_tap.replace("1024", "256")).is_ok());
+}
+
+#[test]
 fn a_shared_tree_needs_a_tree() {
     let text = "rounds = 1\nmachines = [\"tcg\"]\n[tree]\nfiles = 10\n[[variant]]\nname = \"a\"\n\
                 set = { share = \"9p\", \"share.msize\" = \"8192\", qemu = \"5.2\", aio = \"native\" }\n\

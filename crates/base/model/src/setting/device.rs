@@ -336,6 +336,13 @@ pub(super) const TABLE: &[Setting] = &[
         libvirt: Libvirt::Element("`<driver rx_queue_size='VALUE'/>` of `<interface>`"),
         ..card("rx_queue_size", "256")
     },
+    Setting {
+        since: (2, 10),
+        line: "-device virtio-net-pci,…,NAME=VALUE # above 256 with vhost-user alone",
+        read_back: "ethtool -g eth0 in the guest",
+        libvirt: Libvirt::Element("`<driver tx_queue_size='VALUE'/>` of `<interface>`"),
+        ..card("tx_queue_size", "256")
+    },
     card("tx", "bh"),
     card("mrg_rxbuf", "on"),
     offload("gso"),

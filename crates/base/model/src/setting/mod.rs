@@ -122,6 +122,7 @@ mod tests {
             ((1, 0), (7, 2))
         );
         assert_eq!(since("packed", "on"), (4, 2));
+        assert_eq!(since("tx_queue_size", "1024"), (2, 10));
     }
 
     #[test]
@@ -135,6 +136,10 @@ mod tests {
             "echo 0 | sudo tee /sys/kernel/mm/ksm/run"
         );
         assert!(line("backend", "passt").starts_with("passt --socket SOCKET; -netdev stream,"));
+        assert_eq!(
+            line("tx_queue_size", "1024"),
+            "-device virtio-net-pci,…,tx_queue_size=1024 # above 256 with vhost-user alone"
+        );
         let remedy = Setting::named("host.ksm").remedy("0", "Stop merging");
         let remedy = remedy.filled(&[("BEFORE", "1".to_owned())]);
         assert_eq!(remedy.undo, "echo 1 | sudo tee /sys/kernel/mm/ksm/run");

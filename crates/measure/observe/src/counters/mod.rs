@@ -32,7 +32,7 @@ use vmtax_model::{
 
 /// When a process started, clock ticks since boot; `None` where there is none, or it has ended.
 pub fn started(pid: i32) -> Option<u64> {
-    stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(started, _)| started)
+    stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.started)
 }
 
 /// The fields of a `stat` file from the third on. The name before them, in brackets, may hold anything.
@@ -40,13 +40,34 @@ fn fields(text: &str) -> Option<SplitAsciiWhitespace<'_>> {
     Some(text.rsplit_once(')')?.1.split_ascii_whitespace())
 }
 
-/// The start of a process and its major faults; `None` of one that has ended.
-fn stat(text: &str) -> Option<(u64, u64)> {
+/// Fields of a process's `stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ProcessStat {
+    /// Clock ticks since boot.
+    started: u64,
+    major_faults: u64,
+    /// Time of all threads in guest mode, clock ticks; `None` on a kernel without this field.
+    guest_ticks: Option<u64>,
+}
+
+/// The numbers in a process's `stat`; `None` of one that has ended.
+fn stat(text: &str) -> Option<ProcessStat> {
     let mut fields = fields(text)?;
     let is_alive = !matches!(fields.next()?, "Z" | "X");
-    let faults = fields.nth(8)?.parse().ok()?;
+    let major_faults = fields.nth(8)?.parse().ok()?;
     let started = fields.nth(9)?.parse().ok()?;
-    is_alive.then_some((started, faults))
+    let guest_ticks = fields.nth(20).and_then(|ticks| ticks.parse().ok());
+    is_alive.then_some(ProcessStat {
+        started,
+        major_faults,
+        guest_ticks,
+    })
+}
+
+/// A time in clock ticks, ns; `None` for 0, which a kernel that does not count the time has, too.
+fn counted_ns(ticks: u64, ticks_per_s: u64) -> Option<u64> {
+    let ns = ticks.checked_mul(1_000_000_000)? / ticks_per_s.max(1);
+    Some(ns).filter(|ns| *ns > 0)
 }
 
 /// Times of a thread, of its `schedstat`.
@@ -97,11 +118,12 @@ pub fn thread_counters(pid: i32, role: impl Fn(i32) -> Role) -> Vec<ThreadCounte
 /// The counters of a process in `stat`, `status` and, with the permission, `io`; `None` where there is no such process.
 pub fn process_counters(pid: i32) -> Option<CounterMap<u64>> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
-    let (_, major_faults) = stat(&read("stat")?)?;
+    let stat = stat(&read("stat")?)?;
     let (status, io) = (read("status")?, read("io").unwrap_or_default());
     let bytes = |key| Some(line(&status, key).and_then(kib).unwrap_or(0));
     Some(CounterMap::read(|source| match source {
-        CounterSource::MajorFaults => Some(major_faults),
+        CounterSource::MajorFaults => Some(stat.major_faults),
+        CounterSource::GuestTime => counted_ns(stat.guest_ticks?, procfs::ticks_per_second()),
         CounterSource::ProcStatus(key) => bytes(key),
         CounterSource::HugePages => bytes("HugetlbPages"),
         CounterSource::ProcIo(key) => line(&io, key)?.trim().parse().ok(),
@@ -388,7 +410,24 @@ mod tests {
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
         let text = "7 (a) b) (c) S 1 7 7 0 -1 4194560 100 0 31 0 5 6 0 0 20 0 3 0 98765 1000 10";
-        assert_eq!(stat(text), Some((98765, 31)));
+        let found = ProcessStat {
+            started: 98765,
+            major_faults: 31,
+            guest_ticks: None,
+        };
+        assert_eq!(stat(text), Some(found), "a kernel before 2.6.24");
+        let guest = "7 (qemu) S 1 7 7 0 -1 4194560 100 0 31 0 5 6 0 0 20 0 3 0 98765 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 \
+                     38 39 40 41 42 250 44 45";
+        let found = ProcessStat {
+            guest_ticks: Some(250),
+            ..found
+        };
+        assert_eq!(stat(guest), Some(found));
+        assert_eq!(
+            (counted_ns(250, 100), counted_ns(0, 100)),
+            (Some(2_500_000_000), None)
+        );
+        assert_eq!(counted_ns(u64::MAX, 100), None);
         assert_eq!(
             (
                 stat(&text.replace(") S", ") Z")),
