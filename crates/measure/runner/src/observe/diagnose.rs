@@ -1,6 +1,7 @@
 //! A running VM under every observer that the rights allow, one after another, so that none is in the figures of another.
 
 use super::observer::{Stop, wait};
+use super::vm_blocks::no_probe_points;
 use super::{profile, vm_layers};
 use crate::RunError;
 use std::time::Duration;
@@ -222,6 +223,9 @@ fn no_monitor(samples: &VmSamples) -> Option<&Missing> {
 
 /// Requests are traced where there is load, which QEMU's monitor tells.
 fn requests_not_counted(samples: &VmSamples) -> Missing {
+    if !samples.vm.vmm.is_qemu() {
+        return Missing::for_error(REQUESTS, &no_probe_points(samples.vm.pid, samples.vm.vmm));
+    }
     let trace = format!("`vmtax layers --vm {}` traces them anyway", samples.vm.pid);
     let (why, fix) = match no_monitor(samples) {
         Some(missing) => (missing.why.clone(), format!("{}; {trace}", missing.fix)),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use vmtax_model::{
     Accelerator, DeviceClass, DiskBus, HostDisk, Missing, ObservedVm, Probes, QemuThread, SCHEMA,
-    TracedDisk, TracedNic, VmFacts, VmTrace, files,
+    TracedDisk, TracedNic, VmFacts, VmTrace, Vmm, files,
 };
 use vmtax_observe::{
     HostDevice, ProbePoint, ProbeSet, Recorded, Tracer, Uprobe, cpu_buffer_kib, thread_names,
@@ -23,6 +23,11 @@ const CPU_KIB: std::ops::RangeInclusive<usize> = (4 << 10)..=(32 << 10);
 /// Bytes of traces that are kept. A VM with many requests reaches it in a minute; then tracing ends.
 const MAX_BYTES: u64 = 2 << 30;
 
+/// Why requests of a VM that is not QEMU's cannot be followed.
+pub(super) fn no_probe_points(pid: i32, vmm: Vmm) -> RunError {
+    RunError::NoProbePoints { pid, vmm }
+}
+
 /// Traces the requests of a running VM's disks, or the packets of its network cards, until the duration has passed, it ends, or
 /// `stop` says so. The trace goes to `files`. Nothing of the VM is changed.
 ///
@@ -37,6 +42,9 @@ pub(crate) fn vm_layers(
 ) -> Result<(), RunError> {
     let pid = vm.pid();
     let facts = vm.facts_with_state().ok_or(RunError::NoVm { pid })?;
+    if !facts.vmm.is_qemu() {
+        return Err(no_probe_points(pid, facts.vmm));
+    }
     let guest = spec.guest_vmtax.as_deref();
     let guest = guest.map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()));
     let guest = guest.transpose()?;
