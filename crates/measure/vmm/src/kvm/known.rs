@@ -124,9 +124,11 @@ impl KnownVmm {
     }
 }
 
-/// The VMM beside QEMU that a process is; `None` where the process runs no guest of KVM, or its descriptors may not be read.
+/// The VMM beside QEMU that a process is; `None` where the process runs no guest of KVM, or its descriptors may not be read, and for
+/// vmtax, which runs guests of a moment to check KVM.
 pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
-    runs_guest(pid).then(|| {
+    let is_own = || std::env::current_exe().ok() == binary(pid);
+    (runs_guest(pid) && !is_own()).then(|| {
         let program = binary(pid).unwrap_or_default();
         let program = program.file_name().unwrap_or_default().to_string_lossy();
         vmm_of(&program, &process_name(pid), &maps(pid))

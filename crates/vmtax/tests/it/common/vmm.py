@@ -1,10 +1,10 @@
 """A small VMM of the tests' own: a guest of KVM without a kernel, whose vCPUs count in user mode, or halt.
 
-usage: vmm.py [--vcpus N] [--halt] [--image FILE] [--tap NAME] [--fork] [--pass] [--threads NAME]
+usage: vmm.py [--vcpus N] [--halt] [--image FILE] [--tap NAME] [--fork] [--pass] [--threads NAME] [--id NAME]
 
 It prints "ready", and the PID of a helper where it has one, then runs until its standard input ends. --fork: a child has
 copies of all descriptors and of the memory. --pass: another program is given all of KVM's descriptors. --threads: a prefix of
-the vCPU threads' names.
+the vCPU threads' names. --id is not read: other programs have it.
 """
 
 import argparse
@@ -89,6 +89,7 @@ def main():
     options.add_argument("--fork", action="store_true")
     options.add_argument("--pass", dest="passed", action="store_true")
     options.add_argument("--threads")
+    options.add_argument("--id")
     options = options.parse_args()
     kvm = os.open("/dev/kvm", os.O_RDWR)
     vm = fcntl.ioctl(kvm, CREATE_VM, 0)
@@ -114,7 +115,7 @@ def main():
         fds = [vm] + [vcpu for vcpu, _ in vcpus]
         helper = subprocess.Popen(["cat"], pass_fds=fds).pid
     for number, (vcpu, _) in enumerate(vcpus):
-        name = f"{options.threads}{number}" if options.threads else None
+        name = options.threads.replace("_", " ") + str(number) if options.threads else None
         threading.Thread(target=runs, args=(vcpu, name), daemon=True).start()
     print("ready", helper, flush=True)
     sys.stdin.read()
