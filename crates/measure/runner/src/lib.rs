@@ -201,7 +201,7 @@ pub enum RunError {
     },
     /// A VM of a VMM in whose program vmtax knows no functions of requests.
     #[error(
-        "requests of process {pid} cannot be followed: vmtax knows QEMU's functions for them, and none of {}. \
+        "requests of process {pid} cannot be followed, since vmtax knows QEMU's functions for them and none of {}: \
          `vmtax profile --vm {pid}` shows where its threads wait, `vmtax exits --vm {pid}` why the guest exits",
         vmm.subject()
     )]

@@ -350,8 +350,7 @@ impl VmmProcess {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
             }
             Err(NoMonitor::NotAsked(_)) => {
-                "`vmtax top`, `diagnose`, `exits --vm` and `profile --vm` show what the kernel knows"
-                    .to_owned()
+                "the kernel's figures are shown without it".to_owned()
             }
             _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }

@@ -66,13 +66,12 @@ pub(crate) fn vcpu_number(link: &[u8]) -> Option<u32> {
         .ok()
 }
 
-/// Returns true if a process runs a guest of KVM. A process whose descriptors may not be read runs none, as far as is known.
-pub(crate) fn runs_guest(pid: i32) -> bool {
-    let held = KvmDescriptors::of(pid);
-    if !held.are_of_vm() {
-        return false;
-    }
-    maps_vcpu(&maps(pid)) && !is_forked_copy(pid, &held)
+/// The mappings of a process that runs a guest of KVM, as the kernel lists them; `None` for any other process. One whose descriptors may
+/// not be read runs none, as far as is known.
+pub(crate) fn maps_of_vm(pid: i32) -> Option<String> {
+    let held = Some(KvmDescriptors::of(pid)).filter(KvmDescriptors::are_of_vm)?;
+    let maps = Some(maps(pid)).filter(|maps| maps_vcpu(maps))?;
+    (!is_forked_copy(pid, &held)).then_some(maps)
 }
 
 /// The kernel's list of a process's mappings; empty where it may not be read.
@@ -171,7 +170,7 @@ mod tests {
         assert!(maps_vcpu(MAPS));
         assert!(!maps_vcpu(&MAPS.replace("kvm-vcpu:0", "kvm-gmem")));
         assert!(!maps_vcpu("0-1 rw-s 0 0 0 /a anon_inode:kvm-vcpu:0"));
-        assert!(!runs_guest(std::process::id() as i32));
+        assert_eq!(maps_of_vm(std::process::id() as i32), None);
     }
 
     #[test]

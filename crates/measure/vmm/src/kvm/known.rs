@@ -1,7 +1,7 @@
 //! The VMMs beside QEMU that are told from others, one entry each: the names of the program, of the library, of the threads. All of
 //! them are the program's choice: they say what a thread is for, never whether a process runs a guest.
 
-use super::holders::{maps, runs_guest};
+use super::holders::maps_of_vm;
 use super::vcpu_threads::{VcpuDescriptors, vcpu_threads};
 use crate::qemu::arguments::Arguments;
 use crate::qemu::attach::binary;
@@ -127,12 +127,11 @@ impl KnownVmm {
 /// The VMM beside QEMU that a process is; `None` where the process runs no guest of KVM, or its descriptors may not be read, and for
 /// vmtax, which runs guests of a moment to check KVM.
 pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
-    let is_own = || std::env::current_exe().ok() == binary(pid);
-    (runs_guest(pid) && !is_own()).then(|| {
-        let program = binary(pid).unwrap_or_default();
-        let program = program.file_name().unwrap_or_default().to_string_lossy();
-        vmm_of(&program, &process_name(pid), &maps(pid))
-    })
+    let maps = maps_of_vm(pid)?;
+    let program = binary(pid).unwrap_or_default();
+    let is_own = std::env::current_exe().is_ok_and(|own| own == program);
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    (!is_own).then(|| vmm_of(&name, &process_name(pid), &maps))
 }
 
 /// The VMM by the names of its program's file and of its process, and the libraries among its mappings.

@@ -161,8 +161,12 @@ impl Vm {
 
     /// Returns the accelerator of the guest; `None` if unknown.
     pub fn accelerator(&self) -> Option<Accelerator> {
+        self.accelerator_by(self.files().as_deref())
+    }
+
+    fn accelerator_by(&self, files: Option<&[OpenFile]>) -> Option<Accelerator> {
         self.vmm()?;
-        match self.process.is_kvm(self.files().as_deref())? {
+        match self.process.is_kvm(files)? {
             true => Some(Accelerator::Kvm),
             false => Some(Accelerator::Tcg),
         }
@@ -340,9 +344,11 @@ impl Vm {
     /// Returns the facts known now, without the guest's state; `None` for a process that is no virtual machine.
     pub fn facts(&self) -> Option<VmFacts> {
         let vmm = self.vmm()?;
-        let files = self.files().unwrap_or_default();
+        let open = self.files();
+        let accelerator = self.accelerator_by(open.as_deref());
+        let files = open.unwrap_or_default();
         let (roles_from, threads) = self.process.roles(&files);
-        let (accelerator, cgroup) = (self.accelerator(), Cgroup::read(self.pid()));
+        let cgroup = Cgroup::read(self.pid());
         let tids: Vec<i32> = threads
             .iter()
             .filter(|thread| thread.role.stays())
