@@ -11,6 +11,9 @@ use vmtax_observe::{block_device_number, host_disk_in_use, lowest_device};
 /// The first bytes of a database that VMMs and their libraries keep open.
 const SQLITE: [u8; 16] = *b"SQLite format 3\0";
 
+/// Endings of the names of what SQLite keeps beside a database.
+const SQLITE_ENDINGS: [&[u8]; 3] = [b"-shm", b"-wal", b"-journal"];
+
 /// A disk of which only the file is known.
 pub(crate) fn named_disk(file: PathBuf) -> VmDisk {
     VmDisk {
@@ -59,7 +62,12 @@ pub(crate) fn images(files: &[OpenFile]) -> Vec<VmDisk> {
         .collect()
 }
 
+/// Returns true for a database of SQLite, and for its log and its shared memory, which are beside it.
 fn is_database(file: &OpenFile) -> bool {
+    let name = file.name.as_os_str().as_encoded_bytes();
+    if SQLITE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+        return true;
+    }
     let mut begin = [0; SQLITE.len()];
     let read = File::open(&file.path).and_then(|mut file| file.read_exact(&mut begin));
     read.is_ok() && begin == SQLITE
@@ -100,6 +108,7 @@ mod tests {
         let _empty = write.open(put("empty", b"")).unwrap();
         let mut database = write.open(put("state.db", &[0; 512])).unwrap();
         database.write_all(&SQLITE).unwrap();
+        let _shared = write.open(put("state.db-shm", &[0; 512])).unwrap();
         assert_eq!(images_below(&folder), [disk]);
     }
 }
