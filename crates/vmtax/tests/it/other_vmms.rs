@@ -103,7 +103,8 @@ fn a_vm_of_an_unknown_vmm_is_listed_with_what_it_has_open() {
     let text = place.vmtax("vms").succeeds().stdout;
     assert!(text.contains("unknown VMM"), "{text}");
     assert!(text.contains("monitor: vmtax asks no monitor of the VMM"), "{text}");
-    let top = json(&place.vmtax(&format!("top {} --json --interval 1", vm.pid())).succeeds().stdout);
+    let words = format!("top {} --json --samples 1 --interval 1", vm.pid());
+    let top = json(&place.vmtax(&words).succeeds().stdout);
     let rates = &top["vms"][0];
     assert!(rates["run"].as_f64().unwrap() > 0.0, "{rates:#}");
     assert_eq!(rates["vmm"], "unknown");
@@ -137,7 +138,7 @@ fn a_vmm_is_named_and_what_needs_qemu_is_refused() {
     let program = place.path("firecracker-v1.12.0");
     fs::copy(python, &program).unwrap();
     let name = format!("web{}", std::process::id());
-    let options = format!("--halt --threads fc_vcpu_ --id {name}");
+    let options = format!("--halt --threads fc_vcpu+ --id {name}");
     let Some(vm) = OtherVm::start_as(Command::new(program).env("PYTHONHOME", prefix), &options)
     else {
         return;

@@ -4,7 +4,7 @@ usage: vmm.py [--vcpus N] [--halt] [--image FILE] [--tap NAME] [--fork] [--pass]
 
 It prints "ready", and the PID of a helper where it has one, then runs until its standard input ends. --fork: a child has
 copies of all descriptors and of the memory. --pass: another program is given all of KVM's descriptors. --threads: a prefix of
-the vCPU threads' names. --id is not read: other programs have it.
+the vCPU threads' names, in which + stands for a blank. --id is not read: other programs have it.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def main():
         fds = [vm] + [vcpu for vcpu, _ in vcpus]
         helper = subprocess.Popen(["cat"], pass_fds=fds).pid
     for number, (vcpu, _) in enumerate(vcpus):
-        name = options.threads.replace("_", " ") + str(number) if options.threads else None
+        name = options.threads.replace("+", " ") + str(number) if options.threads else None
         threading.Thread(target=runs, args=(vcpu, name), daemon=True).start()
     print("ready", helper, flush=True)
     sys.stdin.read()
