@@ -93,7 +93,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// List running VMs, and which data is available for each
     #[command(
-        after_help = "Lists the QEMU processes of all users, whether started by libvirt, Proxmox, KubeVirt, from a command line or in a container. Changes nothing in a VM, and \
+        after_help = "Lists the VMs of all users, whether started by libvirt, Proxmox, KubeVirt, from a command line or in a container: QEMU's, and \
+those of any VMM that uses KVM (docs/vmms.md). Changes nothing in a VM, and \
 does not taint libvirt's domains. --vm of other commands takes a PID, a libvirt domain or UUID, a Proxmox ID, a QMP \
 socket, or a unique part of a name. See docs/my-vm.md.
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use vmtax_profile::exits::Devices;
+use vmtax_vmm::kvm::read_process_files;
 use vmtax_vmm::qemu::read_command_line;
 
 /// The text of a guest's console, which the guest writes: the line of a failure is printable and has an end.
@@ -26,6 +27,17 @@ pub fn memory_tree(data: &[u8]) {
         .collect();
     let (sockets, images, ..) = read_command_line(&words);
     assert!(sockets.len() < words.len() && images.len() < words.len() + 1);
+}
+
+/// The name of a descriptor that a process holds, in the first line, and its mappings, which another process made.
+pub fn process_files(data: &[u8]) {
+    let end = data.iter().position(|b| *b == b'\n');
+    let (link, maps) = data.split_at(end.unwrap_or(data.len()));
+    let (vcpu, memory, maps_vcpu) = read_process_files(link, &String::from_utf8_lossy(maps));
+    let name = b"anon_inode:kvm-vcpu:";
+    assert!(vcpu.is_none() || link.starts_with(name));
+    assert!(!maps_vcpu || maps.windows(name.len()).any(|part| part == name));
+    assert!(memory == 0 || maps.windows(3).any(|part| part == b" rw"));
 }
 
 /// Answers of a hostile QEMU when its counters are read.

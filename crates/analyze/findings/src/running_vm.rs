@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use vmtax_model::{
     Accelerator, BlockedThread, Counter, CounterMap, ImportFacts, KernelFailure, Manager, Missing,
-    ProcessStop, Role, RunState, VmFacts, VmSettings,
+    ProcessStop, Role, RunState, VmFacts, VmSettings, Vmm,
 };
 
 /// A VM in one interval. What is not known is null.
@@ -15,6 +15,9 @@ pub struct VmRates {
     pub pid: i32,
     /// Name of the VM; null where it has none.
     pub name: Option<String>,
+    /// VMM that runs the VM; QEMU where it is left out.
+    #[serde(default, skip_serializing_if = "Vmm::is_qemu")]
+    pub vmm: Vmm,
     /// Who started it; null where it was started by hand.
     pub manager: Option<Manager>,
     /// Accelerator that executes the guest's instructions; null if unknown.

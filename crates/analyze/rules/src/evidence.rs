@@ -9,7 +9,7 @@ use vmtax_findings::{
 use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
     Check, Checkpoint, ExitReportRow, FioJob, HostActivity, HostFacts, Machine, Metric, Plan, Role,
-    VmConfiguration, VmFacts, Warning,
+    VmConfiguration, VmFacts, Vmm, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -85,6 +85,12 @@ pub struct HostLoad<'a> {
 }
 
 impl<'a> Evidence<'a> {
+    /// Returns the VMM of the running VM; QEMU where there is none.
+    pub(crate) fn vmm(&self) -> Vmm {
+        let of_facts = self.facts.map(|facts| facts.vmm);
+        of_facts.or(self.vm.map(|vm| vm.vmm)).unwrap_or_default()
+    }
+
     /// Returns the settings of the host's kernel by their files; `None` where nobody read them.
     pub(crate) fn settings_of_host(&self) -> Option<&'a BTreeMap<String, String>> {
         let of_facts = self.host.map(|host| &host.settings);

@@ -6,7 +6,7 @@ use crate::{Evidence, Exits};
 use serde_json::{Value, json};
 use vmtax_findings::{Advice, VmRates};
 use vmtax_model::{
-    ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue,
+    ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue, Vmm,
     shell_line,
 };
 
@@ -142,6 +142,7 @@ impl Rule {
             unfit,
             part,
         } = finding;
+        let vmm = evidence.vmm();
         let text_of_vm = evidence.like.map(|like| ("TEXT", like.to_owned()));
         let values: Vec<_> = values.into_iter().chain(text_of_vm).collect();
         let fitting = (self.remedies.iter())
@@ -150,6 +151,11 @@ impl Rule {
             .map(|remedy| remedy.filled(&with_former_value(&values, remedy, evidence)))
             .filter(|remedy| is_to_do(evidence, &part, remedy))
             .map(|remedy| for_manager(remedy, evidence))
+            .filter(|remedy| vmm.is_qemu() || is_of_any_vmm(remedy))
+            .map(|remedy| Remedy {
+                action: in_words_of(vmm, &remedy.action),
+                ..remedy
+            })
             .map(|remedy| on_same_guests(remedy, evidence));
         let mut remedies: Vec<Remedy> = fitting.collect();
         if let Some(first) = remedies.first_mut() {
@@ -157,7 +163,7 @@ impl Rule {
         }
         Advice {
             rule: self.id.to_owned(),
-            finding: text,
+            finding: in_words_of(vmm, &text),
             gain,
             remedies,
             change,
@@ -213,6 +219,34 @@ fn for_manager(remedy: Remedy, evidence: &Evidence<'_>) -> Remedy {
     Remedy {
         line: line.to_owned(),
         ..remedy
+    }
+}
+
+/// Returns true for a remedy that does not take QEMU, its monitor or libvirt.
+fn is_of_any_vmm(remedy: &Remedy) -> bool {
+    let is_of_qemu = match remedy.place {
+        SettingPlace::QemuArgument | SettingPlace::Qmp | SettingPlace::LibvirtXml => true,
+        // Both follow requests by QEMU's functions, or start a QEMU.
+        SettingPlace::Vmtax => ["vmtax layers", "vmtax tune"]
+            .iter()
+            .any(|command| remedy.line.starts_with(command)),
+        _ => ["qemu-system", "virsh ", "QMP socket"]
+            .iter()
+            .any(|word| remedy.line.contains(word)),
+    };
+    !is_of_qemu
+}
+
+/// A text about a VM, which names its VMM where rules that are about any VMM say QEMU.
+fn in_words_of(vmm: Vmm, text: &str) -> String {
+    if vmm.is_qemu() {
+        return text.to_owned();
+    }
+    let named = text.replace("QEMU", vmm.subject());
+    let mut letters = named.chars();
+    match letters.next() {
+        Some(first) if vmm == Vmm::Unknown => first.to_uppercase().chain(letters).collect(),
+        _ => named,
     }
 }
 

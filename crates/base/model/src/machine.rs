@@ -17,6 +17,46 @@ pub enum Vmm {
     /// QEMU, the only VMM that vmtax boots guests with.
     #[default]
     Qemu,
+    /// Firecracker.
+    Firecracker,
+    /// Cloud Hypervisor.
+    CloudHypervisor,
+    /// The library libkrun, in whatever program uses it: `krunvm`, `msb`, `muvm`, `crun`.
+    Libkrun,
+    /// crosvm.
+    Crosvm,
+    /// kvmtool (`lkvm`).
+    Kvmtool,
+    /// A program that runs a guest of KVM, of which nothing tells which VMM it is.
+    Unknown,
+}
+
+impl Vmm {
+    /// Name for people, as the project writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Vmm::Qemu => "QEMU",
+            Vmm::Firecracker => "Firecracker",
+            Vmm::CloudHypervisor => "Cloud Hypervisor",
+            Vmm::Libkrun => "libkrun",
+            Vmm::Crosvm => "crosvm",
+            Vmm::Kvmtool => "kvmtool",
+            Vmm::Unknown => "unknown VMM",
+        }
+    }
+
+    /// Name for the middle of a sentence: "the VMM" where it is not known.
+    pub fn subject(self) -> &'static str {
+        match self {
+            Vmm::Unknown => "the VMM",
+            known => known.name(),
+        }
+    }
+
+    /// Returns true for QEMU, whose monitor, guest agent, arguments and functions vmtax knows.
+    pub fn is_qemu(&self) -> bool {
+        *self == Vmm::Qemu
+    }
 }
 
 /// Method by which a guest's instructions are executed: QEMU's accelerator.
@@ -102,10 +142,10 @@ impl Machine {
     pub const fn as_str(self) -> &'static str {
         match (self.by, self.system) {
             (None, _) => "native",
-            (Some((Accelerator::Kvm, Vmm::Qemu)), System::Linux) => "kvm",
-            (Some((Accelerator::Tcg, Vmm::Qemu)), System::Linux) => "tcg",
-            (Some((Accelerator::Kvm, Vmm::Qemu)), System::MicroGuest) => "micro-kvm",
-            (Some((Accelerator::Tcg, Vmm::Qemu)), System::MicroGuest) => "micro-tcg",
+            (Some((Accelerator::Kvm, _)), System::Linux) => "kvm",
+            (Some((Accelerator::Tcg, _)), System::Linux) => "tcg",
+            (Some((Accelerator::Kvm, _)), System::MicroGuest) => "micro-kvm",
+            (Some((Accelerator::Tcg, _)), System::MicroGuest) => "micro-tcg",
         }
     }
 

@@ -61,6 +61,9 @@ pub struct VmFacts {
     pub disks: Vec<VmDisk>,
     /// Network interfaces of the guest that have a tap device on the host.
     pub nics: Vec<VmNic>,
+    /// True if the guest has a vsock of the host's kernel (`/dev/vhost-vsock`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_vsock: bool,
     /// Control group of the process: of version 2, or of the CPU controller of version 1.
     pub cgroup: Option<String>,
     /// The control groups of its main loop, vCPU threads and iothreads.
@@ -173,6 +176,8 @@ pub enum RoleSource {
     Names,
     /// The vCPU on which each thread waits in `KVM_RUN`.
     KvmRun,
+    /// Those that the kernel accounts guest time to, numbered in their order where they do not wait in `KVM_RUN`.
+    GuestTime,
     /// The threads with most CPU time are taken for the vCPUs: a guess.
     CpuTime,
 }

@@ -41,6 +41,17 @@ impl TracedDisk {
     /// Behind the path of a virtio device among QEMU's objects: the part of it that is the device itself.
     pub const VIRTIO_BACKEND: &str = "/virtio-backend";
 
+    /// Returns a disk of which its file alone is known.
+    pub fn of_file(disk: VmDisk) -> TracedDisk {
+        TracedDisk {
+            device: String::new(),
+            controller: String::new(),
+            disk,
+            host: HostDisk::default(),
+            notify: Vec::new(),
+        }
+    }
+
     /// The bus it is on; `None` where its device is not known.
     pub fn bus(&self) -> Option<DiskBus> {
         match &self.device {

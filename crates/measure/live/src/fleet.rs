@@ -15,7 +15,7 @@ use vmtax_vmm::qemu::counters::{disks_without_histograms, remove_histograms, set
 use vmtax_vmm::qemu::libvirt::{DaemonId, DomainStats};
 use vmtax_vmm::{FindError, Vm, VmmError, find, is_vm, pids, running};
 
-/// A process may become a QEMU after it was seen: all are read again after this.
+/// A process may become a VMM after it was seen, or create its VM: all are read again after this.
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why VMs are not sampled.

@@ -1,6 +1,7 @@
 //! Figures that KVM itself keeps: of a guest, in debugfs, its counters and the offset of its clock; of the host's CPU, in the
 //! parameters of its modules, the features that it uses.
 
+use crate::process::tasks;
 use crate::tracefs::{is_first_pid_namespace, mounted_nowhere};
 use crate::{entries, read_number, read_text};
 use std::collections::BTreeMap;
@@ -91,11 +92,17 @@ fn in_debugfs<T>(read: impl FnOnce(&Path) -> Option<T>) -> Option<T> {
     read(Path::new(&kvm))
 }
 
-/// The folder of a process's guest.
+/// The folder of a process's guest. It has the number of the thread that made the VM: of QEMU that is the process's own.
 fn guest_of(kvm: &Path, process: i32) -> Option<PathBuf> {
-    let prefix = format!("{process}-");
-    let mut folders = entries(kvm).map(|entry| entry.path());
-    folders.find(|path| named(path).is_some_and(|name| name.starts_with(&prefix)))
+    let folders: Vec<PathBuf> = entries(kvm).map(|entry| entry.path()).collect();
+    let of_thread = |tid: i32| {
+        let prefix = format!("{tid}-");
+        let mut folders = folders.iter();
+        folders.find(|path| named(path).is_some_and(|name| name.starts_with(&prefix)))
+    };
+    let others = || tasks(process).filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let found = of_thread(process).or_else(|| others().find_map(of_thread));
+    found.cloned()
 }
 
 fn named(path: &Path) -> Option<String> {

@@ -171,6 +171,8 @@ fn programs(vmm: Vmm, plan: &Plan, host: &HostFacts) -> Result<Vec<VmmProgram>, 
             };
             plan.variants.iter().map(of_variant).collect()
         }
+        // No machine is of another: they are observed, not booted.
+        _ => Ok(Vec::new()),
     }
 }
 

@@ -54,6 +54,10 @@ pub(crate) fn connect(
         Vmm::Qemu => qemu::connect(setup, control, greeting)
             .and_then(|monitor| Ok((monitor.clone(), monitor.pid()?)))
             .map_err(of_guest)?,
+        other => {
+            let why = format!("vmtax boots no guests of {}", other.subject());
+            return Err(MachineError::GuestMonitor(why));
+        }
     };
     // Its threads are moved and traced: a QEMU that its guest took over may name any.
     if !is_in_session(pid, session) {

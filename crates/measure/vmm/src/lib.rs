@@ -2,6 +2,7 @@
 //! another program started: it is found by what people call it, and its threads, disks, settings and monitor are read.
 //! No VM is started here; the crates above do that, and change settings of those that run.
 
+pub mod kvm;
 mod process;
 pub mod qemu;
 mod vm;

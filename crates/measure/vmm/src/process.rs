@@ -1,13 +1,18 @@
 //! Processes of VMMs, each of which has a directory beside this file: the one place that distinguishes them.
 
 use crate::VmmError;
+use crate::kvm::holders::{guest_memory, maps};
+use crate::kvm::known;
 use crate::qemu::arguments::Arguments;
 use crate::qemu::console::Console;
 use crate::qemu::guest_agent::{GuestAgent, PORT};
 use crate::qemu::monitor::Monitor;
 use crate::qemu::probe_points::{NETWORK_PROBE_POINTS, disk_probe_points};
 use crate::qemu::{self, attach, disks, settings, threads};
-use crate::vm::open_files::OpenFile;
+use crate::vm::images::images;
+use crate::vm::open_files::{OpenFile, vcpu_descriptors};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState,
@@ -33,6 +38,8 @@ pub enum NoMonitor {
     Stopped(ProcessStop),
     /// It did not answer for so long, s, and no other client is known to be connected.
     Silent(f64),
+    /// vmtax asks no monitor of this VMM.
+    NotAsked(Vmm),
     /// Any other reason.
     Other(String),
 }
@@ -63,6 +70,7 @@ impl NoMonitor {
                 has_client: false,
             }
             .to_string(),
+            NoMonitor::NotAsked(vmm) => format!("vmtax asks no monitor of {}", vmm.subject()),
             NoMonitor::Other(why) => why.clone(),
         }
     }
@@ -96,6 +104,10 @@ impl VmmProcess {
         let vmm = match monitor {
             Ok(_) => Some(Vmm::Qemu),
             Err(_) => recognize(pid),
+        };
+        let monitor = match vmm.filter(|vmm| !vmm.is_qemu()) {
+            Some(other) => Err(NoMonitor::NotAsked(other)),
+            None => monitor,
         };
         VmmProcess { pid, vmm, monitor }
     }
@@ -131,6 +143,10 @@ impl VmmProcess {
         let from_monitor = self
             .free_monitor()
             .and_then(|monitor| monitor.is_kvm().ok());
+        // The others are known by their vCPUs alone.
+        if self.vmm.is_some_and(|vmm| !vmm.is_qemu()) {
+            return Some(true);
+        }
         let from_files = || files.map(|files| files.iter().any(|file| file.vcpu().is_some()));
         from_monitor
             .or_else(from_files)
@@ -143,6 +159,7 @@ impl VmmProcess {
             Some(Vmm::Qemu) => {
                 threads::roles(self.pid, self.free_monitor(), files, &self.arguments())
             }
+            Some(vmm) => known::roles(self.pid, vmm, &vcpu_descriptors(files)),
             None => (RoleSource::Names, threads::without_roles(self.pid)),
         }
     }
@@ -153,6 +170,7 @@ impl VmmProcess {
             Some(Vmm::Qemu) => {
                 disks::disks(self.pid, self.free_monitor(), files, &self.arguments())
             }
+            Some(_) => images(files),
             None => Vec::new(),
         }
     }
@@ -162,6 +180,7 @@ impl VmmProcess {
     pub fn traced_disks(&self, files: &[OpenFile]) -> Vec<TracedDisk> {
         match self.vmm {
             Some(Vmm::Qemu) => disks::traced(self.pid, self.monitor(), files, &self.arguments()),
+            Some(_) => images(files).into_iter().map(TracedDisk::of_file).collect(),
             None => Vec::new(),
         }
     }
@@ -170,7 +189,7 @@ impl VmmProcess {
     pub fn network_backends(&self) -> Vec<(String, String)> {
         match self.vmm {
             Some(Vmm::Qemu) => self.arguments().backends_without_tap(),
-            None => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -193,7 +212,7 @@ impl VmmProcess {
         };
         match self.vmm {
             Some(Vmm::Qemu) => settings::settings(monitor, &self.arguments()),
-            None => VmSettings::default(),
+            _ => VmSettings::default(),
         }
     }
 
@@ -205,6 +224,7 @@ impl VmmProcess {
     ) -> Option<Result<GuestSettings, VmmError>> {
         let agent = self
             .vmm
+            .filter(|vmm| vmm.is_qemu())
             .and_then(|_| GuestAgent::of(self.pid, self.monitor()))?;
         Some(settings::guest_settings(&agent, disks))
     }
@@ -213,7 +233,7 @@ impl VmmProcess {
     pub fn apic_features(&self) -> ApicFeatures {
         let given = match self.vmm {
             Some(Vmm::Qemu) => self.arguments().apic_features(),
-            None => ApicFeatures::default(),
+            _ => ApicFeatures::default(),
         };
         let known = self
             .monitor()
@@ -233,7 +253,7 @@ impl VmmProcess {
             Some(Vmm::Qemu) => {
                 qemu::console::consoles(self.pid, &self.arguments(), files, managed.as_ref())
             }
-            None => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -245,6 +265,7 @@ impl VmmProcess {
         };
         match self.vmm? {
             Vmm::Qemu => self.arguments().name().or_else(from_monitor),
+            other => known::name(self.pid, other),
         }
     }
 
@@ -252,7 +273,7 @@ impl VmmProcess {
     pub fn disk_probe_points(&self, bus: DiskBus) -> &'static [ProbePoint] {
         match self.vmm {
             Some(Vmm::Qemu) => disk_probe_points(bus),
-            None => &[],
+            _ => &[],
         }
     }
 
@@ -260,30 +281,50 @@ impl VmmProcess {
     pub fn network_probe_points(&self) -> &'static [ProbePoint] {
         match self.vmm {
             Some(Vmm::Qemu) => NETWORK_PROBE_POINTS,
-            None => &[],
+            _ => &[],
         }
     }
 
     /// Who started it, where that is not the user.
     pub fn managed(&self) -> Option<Managed> {
         self.vmm
+            .filter(|vmm| vmm.is_qemu())
             .and_then(|_| attach::manager(self.pid, &self.arguments()))
     }
 
-    /// The vCPUs and bytes of memory that the guest was started with.
-    pub fn size(&self) -> (usize, u64) {
-        let arguments = self.arguments();
-        (arguments.vcpus(), arguments.memory_bytes())
+    /// Number of the vCPUs that the guest was started with, given the files that the process has open.
+    pub fn vcpus(&self, files: &[OpenFile]) -> usize {
+        match self.vmm {
+            Some(vmm) if !vmm.is_qemu() => {
+                let vcpus: BTreeSet<u32> = vcpu_descriptors(files).into_values().collect();
+                vcpus.len()
+            }
+            _ => self.arguments().vcpus(),
+        }
+    }
+
+    /// The guest's memory at its start, bytes; of another VMM than QEMU an estimate by its mappings.
+    pub fn memory(&self) -> u64 {
+        match self.vmm {
+            Some(vmm) if !vmm.is_qemu() => guest_memory(&maps(self.pid)),
+            _ => self.arguments().memory_bytes(),
+        }
     }
 
     /// Returns true if the guest has a channel for QEMU's guest agent.
     pub fn has_agent_channel(&self) -> bool {
+        if self.vmm != Some(Vmm::Qemu) {
+            return false;
+        }
         let arguments = self.arguments();
         arguments.with("device", "name", PORT).is_some()
     }
 
     /// Returns true if the guest has a balloon device.
     pub fn has_balloon(&self) -> bool {
+        if self.vmm != Some(Vmm::Qemu) {
+            return false;
+        }
         let arguments = self.arguments();
         arguments.properties("device").any(|device| {
             device
@@ -304,6 +345,7 @@ impl VmmProcess {
             Err(NoMonitor::Silent(_)) => {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
             }
+            Err(NoMonitor::NotAsked(_)) => "the kernel's figures are shown without it".to_owned(),
             _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }
     }
@@ -313,7 +355,11 @@ impl VmmProcess {
     }
 }
 
-/// The VMM that a process runs, as far as its program and command line tell; `None` for any other process.
+/// The VMM that a process runs: QEMU by its program and command line, any other by the descriptors of KVM's that it holds; `None`
+/// for any other process.
 pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
-    attach::runs_qemu(pid).then_some(Vmm::Qemu)
+    match attach::runs_qemu(pid) {
+        true => Some(Vmm::Qemu),
+        false => known::recognize(pid),
+    }
 }

@@ -7,7 +7,7 @@ use crate::text::{Joined, grouped};
 use crate::view::vm::stopped;
 use crate::view::{checks, state_word, system};
 use vmtax_model::{
-    AbilityName, Accelerator, Check, HostFacts, KvmClass, Machine, Missing, Readiness, VmFacts,
+    AbilityName, Accelerator, Check, HostFacts, KvmClass, Machine, Missing, Readiness, VmFacts, Vmm,
 };
 
 /// The report of a host: each check, then why it matters and what fixes it for each that is not ok.
@@ -144,7 +144,7 @@ fn silent(vm: &VmFacts, vms: &[VmFacts]) -> Option<String> {
 }
 
 fn table(vms: &[VmFacts]) -> Table {
-    Table::of("Running VMs", vms)
+    let table = Table::of("Running VMs", vms)
         .column(figures("PID"), |vm| vm.pid.to_string())
         .column(words("name").broken(16, 8), |vm| {
             vm.name.clone().unwrap_or_default()
@@ -153,7 +153,12 @@ fn table(vms: &[VmFacts]) -> Table {
             vm.managed
                 .as_ref()
                 .map_or("", |managed| managed.manager.as_str())
-        })
+        });
+    let table = match vms.iter().all(|vm| vm.vmm.is_qemu()) {
+        true => table,
+        false => table.column(words("VMM"), |vm| vm.vmm.name()),
+    };
+    table
         .column(words("accelerator"), |vm| {
             vm.accelerator.map_or("", Accelerator::as_str)
         })
@@ -162,7 +167,8 @@ fn table(vms: &[VmFacts]) -> Table {
         .column(figures("disks"), |vm| vm.disks.len().to_string())
         .column(figures("taps"), |vm| vm.nics.len().to_string())
         .column(words("not observable").broken(20, 10), |vm| {
-            let names = lacks(vm).map(|(what, _)| ability(what)).joined(", ");
+            let names = lacks(vm).map(|(what, _)| ability(vm.vmm, what));
+            let names = names.joined(", ");
             if names.is_empty() {
                 NONE.to_owned()
             } else {
@@ -188,13 +194,14 @@ fn lacks(vm: &VmFacts) -> impl Iterator<Item = (AbilityName, &Missing)> {
     missing.filter(move |(what, _)| applies(*what))
 }
 
-fn ability(what: AbilityName) -> &'static str {
+fn ability(vmm: Vmm, what: AbilityName) -> &'static str {
     match what {
         AbilityName::SampleThreads => "stacks",
         AbilityName::TraceKernel => "kernel events",
         AbilityName::CountExits => "VM exits",
         AbilityName::GuestAgent => "vmtax agent",
-        AbilityName::Monitor => "QMP",
+        AbilityName::Monitor if vmm.is_qemu() => "QMP",
+        AbilityName::Monitor => "monitor",
         AbilityName::QemuGuestAgent => "guest agent",
         AbilityName::SetAffinity => "affinity",
         AbilityName::SetCgroup => "cgroup limits",
@@ -205,7 +212,12 @@ fn ability(what: AbilityName) -> &'static str {
 fn missing(vms: &[VmFacts]) -> Vec<String> {
     let reasons = vms.iter().flat_map(|vm| {
         lacks(vm).map(|(what, missing)| {
-            let reason = format!("{}: {}: {}.", ability(what), missing.why, missing.fix);
+            let reason = format!(
+                "{}: {}: {}.",
+                ability(vm.vmm, what),
+                missing.why,
+                missing.fix
+            );
             (reason, unique_name(vm, vms))
         })
     });

@@ -6,8 +6,8 @@ use crate::threads;
 use ratatui::style::Stylize;
 use ratatui::text::Line;
 use vmtax_findings::{Advice, DiskRates, GuestExits, IoRates, NicRates, VmRates};
-use vmtax_model::Counter;
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, significant};
+use vmtax_model::{Counter, Vmm};
 use vmtax_report::{counter_text, counter_value, unknown_columns};
 
 /// Reasons and devices beyond are left out.
@@ -61,6 +61,10 @@ fn advice_lines(lines: &mut Lines, about: &str, findings: &[Advice], width: u16)
 
 fn title(vm: &VmRates) -> String {
     let accelerator = vm.accelerator.map_or("accelerator unknown", |a| a.as_str());
+    let vmm = match vm.vmm {
+        Vmm::Qemu => String::new(),
+        other => format!(", {}", other.name()),
+    };
     let manager = vm.manager.map(|manager| format!(", {}", manager.as_str()));
     let manager = manager.unwrap_or_default();
     let state = vm.stopped().map(|why| format!(", stopped ({why})"));
@@ -70,7 +74,7 @@ fn title(vm: &VmRates) -> String {
         memory => format!(", {}", bytes(memory)),
     };
     format!(
-        "{} (PID {}{manager}, {accelerator}, {}{memory}{state})",
+        "{} (PID {}{vmm}{manager}, {accelerator}, {}{memory}{state})",
         vm.label(),
         vm.pid,
         counted(vm.vcpus as u64, "vCPU"),

@@ -37,6 +37,7 @@ mod mcp;
 mod my_vm;
 mod network;
 mod ordinary_kvm;
+mod other_vmms;
 mod packaging;
 mod planted;
 mod profile;

@@ -93,17 +93,9 @@ impl Follow<'_> {
             path.set(Checkpoint::HostComplete, done, PassedBy::Host);
         }
         self.kicked_before(issue.tid, enter, &mut path);
-        let reaped = self.reaped_by(issue.tid, call, done, &path);
-        if let Some((at, reaper)) = reaped {
-            path.set_thread(Checkpoint::QemuReap, at, reaper);
-        }
-        let told_by = if lasts && path.at(Checkpoint::QemuSubmit).is_none() {
-            Some((done, issue.tid))
-        } else {
-            reaped
-        };
-        if let Some((from, tid)) = told_by {
-            self.delivered(from, tid, &mut path);
+        if let Some((reaped, reaper)) = self.reaped_by(issue.tid, call, done, &path) {
+            path.set_thread(Checkpoint::QemuReap, reaped, reaper);
+            self.delivered(reaped, reaper, &mut path);
         }
         path.in_order(0)
     }
@@ -166,7 +158,7 @@ impl Follow<'_> {
     }
 
     /// When the completion reached a thread of the VMM, and which: the one that handed the request to its caller, or the caller
-    /// that went on meanwhile, when it returns from its wait; `None` for one whose own call lasted so long.
+    /// that went on meanwhile, when it returns from its wait; a caller whose own call lasted so long, when that returns.
     fn reaped_by(
         &self,
         caller: i32,
@@ -177,7 +169,7 @@ impl Follow<'_> {
         let until = done.saturating_add(self.params.slack);
         let handed = path.thread(Checkpoint::QemuSubmit).map(|(_, by)| by);
         if handed.is_none() && call.kind.transfers().is_some() {
-            return None;
+            return Some((done, caller));
         }
         let reaper = handed.unwrap_or(caller);
         let woke = self.host.woke_first(reaper, done, until);

@@ -86,7 +86,7 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
     if data.trace.guest.is_none() && host.as_ref().is_some_and(hides) {
         data.is_by_calls = !data.trace.imported;
         data.missing.push(if data.is_by_calls {
-            no_steps()
+            no_steps(data.trace.vm.vmm)
         } else {
             unnamed_requests()
         });

@@ -4,7 +4,7 @@
 use super::TrialData;
 use vmtax_findings::VmLayers;
 use vmtax_model::{
-    Accelerator, HostDisk, Missing, TraceFacts, TracedDisk, VmDisk, VmNic, VmTrace, device_id,
+    Accelerator, HostDisk, Missing, TraceFacts, TracedDisk, VmDisk, VmNic, VmTrace, Vmm, device_id,
     libvirt_target,
 };
 
@@ -113,7 +113,8 @@ pub(super) fn untraced(disk: &str) -> Missing {
 pub(super) fn missing(name: &str, disk: Option<&TracedDisk>, trace: &VmTrace) -> Vec<Missing> {
     let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
     let has_kicks = disk.is_some_and(|disk| !disk.notify.is_empty());
-    let kicks = (is_kvm && !trace.imported && !has_kicks).then(|| {
+    let is_known_by_monitor = is_kvm && trace.vm.vmm.is_qemu() && !trace.imported;
+    let kicks = (is_known_by_monitor && !has_kicks).then(|| {
         unknown_kicks(
             name,
             "no QMP monitor tells their addresses, or the guest had not placed them",
@@ -174,15 +175,21 @@ pub(super) fn unnamed_requests() -> Missing {
 }
 
 /// Returns the VMM's own steps as missing, where no probe shows them.
-pub(super) fn no_steps() -> Missing {
+pub(super) fn no_steps(vmm: Vmm) -> Missing {
+    let (why, fix) = if vmm.is_qemu() {
+        ("no probe was set in its program".to_owned(), NO_PROBES)
+    } else {
+        (format!("vmtax knows no functions of {}", vmm.subject()), "")
+    };
     Missing {
         what: "the VMM's own steps: a request taken from the ring, and completed there".to_owned(),
-        why: "no probe was set in its program, so each system call on a disk's file is a request"
-            .to_owned(),
-        fix: "of a distribution's QEMU `vmtax layers --vm` shows them without --no-probes"
-            .to_owned(),
+        why: format!("{why}, so each system call on a disk's file is a request"),
+        fix: fix.to_owned(),
     }
 }
+
+const NO_PROBES: &str =
+    "of a distribution's QEMU `vmtax layers --vm` shows them without --no-probes";
 
 /// Returns the requests of a disk as missing whose file the VMM does not have open.
 pub(super) fn no_descriptor(disk: &str) -> Missing {

@@ -223,6 +223,17 @@ fn no_monitor(samples: &VmSamples) -> Option<&Missing> {
 /// Requests are traced where there is load, which QEMU's monitor tells.
 fn requests_not_counted(samples: &VmSamples) -> Missing {
     let trace = format!("`vmtax layers --vm {}` traces them anyway", samples.vm.pid);
+    let vmm = samples.vm.vmm;
+    if !vmm.is_qemu() {
+        return Missing {
+            what: REQUESTS.to_owned(),
+            why: format!(
+                "skipped: vmtax asks no monitor of {}, so it is not known whether the disks do I/O",
+                vmm.subject()
+            ),
+            fix: trace,
+        };
+    }
     let (why, fix) = match no_monitor(samples) {
         Some(missing) => (missing.why.clone(), format!("{}; {trace}", missing.fix)),
         None => match samples.after.monitor_timeout_s {

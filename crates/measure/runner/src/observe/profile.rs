@@ -275,10 +275,14 @@ impl Target {
         }
         let silent = "QEMU's monitor returned no registers of an x86 vCPU";
         let silent = || missing(silent, "sample longer");
+        let no_monitor = || match self.vm.vmm().filter(|vmm| !vmm.is_qemu()) {
+            Some(other) => format!("vmtax asks no monitor of {}", other.subject()),
+            None => "QEMU has no QMP monitor".to_owned(),
+        };
         let monitor = self
             .vm
             .monitor()
-            .ok_or_else(|| missing("QEMU has no QMP monitor", &self.vm.monitor_advice()))?;
+            .ok_or_else(|| missing(&no_monitor(), &self.vm.monitor_advice()))?;
         let vcpus = monitor.vcpus().map_err(|_| silent())?;
         let vcpus: Vec<u32> = vcpus.into_iter().map(|(number, _)| number).collect();
         let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);

@@ -40,6 +40,12 @@ pub(crate) fn vm_layers(
     if spec.no_probes && facts.accelerator == Some(Accelerator::Tcg) {
         return Err(RunError::NoProbesUnderTcg { pid });
     }
+    if spec.device == DeviceClass::Net && !facts.vmm.is_qemu() {
+        return Err(RunError::NoProbePoints {
+            pid,
+            vmm: facts.vmm,
+        });
+    }
     let guest = spec.guest_vmtax.as_deref();
     let guest = guest.map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()));
     let guest = guest.transpose()?;

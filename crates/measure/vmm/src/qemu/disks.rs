@@ -4,12 +4,12 @@ use super::arguments::Arguments;
 use super::block_graph::{BlockGraph, Chain, GuestDisk, Storage};
 use super::conversation::items;
 use super::monitor::Monitor;
+use crate::vm::images::{named_disk, open_disk, set_host_device};
 use crate::vm::open_files::{OpenFile, opened_as};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{HostDisk, TracedDisk, VmDisk, device_id, libvirt_target};
-use vmtax_observe::{block_device_number, host_disk_in_use, lowest_device};
 
 /// Before the IDs of devices that the user named.
 const PERIPHERAL: &str = "/machine/peripheral/";
@@ -102,10 +102,7 @@ fn devices(
             }
         }
         if let Some(file) = opened_as(files, pid, &disk.file).first() {
-            let host = host_disk_in_use(&file.path).unwrap_or_default();
-            disk.host_device = lowest_device(&file.path);
-            disk.own_device = block_device_number(&file.path);
-            disk.extents = (!host.extents.is_empty()).then_some(host.extents.len());
+            set_host_device(disk, file);
         }
     }
     disks
@@ -235,30 +232,6 @@ fn chain_disk(chain: &Chain<'_>) -> Option<VmDisk> {
 fn format_of(chain: &Chain<'_>) -> Option<String> {
     let part = chain.has_offset().then_some(PART);
     part.or_else(|| chain.format()).map(str::to_owned)
-}
-
-fn open_disk(file: &OpenFile) -> VmDisk {
-    VmDisk {
-        direct: Some(file.is_direct()),
-        read_only: file.is_read_only(),
-        ..named_disk(file.name.clone())
-    }
-}
-
-/// One of which only the file is known.
-fn named_disk(file: PathBuf) -> VmDisk {
-    VmDisk {
-        id: String::new(),
-        file,
-        format: None,
-        direct: None,
-        read_only: false,
-        aio: None,
-        iothread: None,
-        host_device: None,
-        own_device: None,
-        extents: None,
-    }
 }
 
 #[cfg(test)]

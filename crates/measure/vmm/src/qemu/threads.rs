@@ -2,8 +2,9 @@
 
 use super::arguments::Arguments;
 use super::monitor::Monitor;
-use crate::vm::open_files::OpenFile;
-use procfs::process::{Process, Task};
+use crate::kvm::vcpu_threads::{task, waits_on};
+use crate::vm::open_files::{OpenFile, vcpu_descriptors};
+use procfs::process::Task;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::thread;
@@ -12,9 +13,6 @@ use vmtax_model::{QemuThread, Role, RoleSource};
 use vmtax_observe::counters::thread_times;
 use vmtax_observe::{own_tids, processes, thread_names};
 
-/// `ioctl` and `KVM_RUN`.
-const IOCTL: i64 = 16;
-const KVM_RUN: u64 = 0xae80;
 /// Number of times that the system calls of threads are read where nothing else tells vCPUs from other threads.
 const SAMPLES: u32 = 5;
 /// Time between two of them.
@@ -112,10 +110,7 @@ fn roles_by_cpu_time(
     files: &[OpenFile],
     arguments: &Arguments,
 ) -> (RoleSource, BTreeMap<i32, Role>) {
-    let vcpus: BTreeMap<i32, u32> = files
-        .iter()
-        .filter_map(|file| Some((file.fd, file.vcpu()?)))
-        .collect();
+    let vcpus = vcpu_descriptors(files);
     let others = || tasks.iter().map(|(tid, _)| *tid).filter(|tid| *tid != pid);
     let mut known: BTreeMap<i32, u32> = others()
         .filter_map(|tid| Some((tid, *vcpus.get(&waits_on(&task(pid, tid)?)?)?)))
@@ -165,26 +160,6 @@ fn busiest(
     let mut busiest: Vec<i32> = times.iter().take(count).map(|thread| thread.tid).collect();
     busiest.sort_unstable();
     busiest
-}
-
-fn task(pid: i32, tid: i32) -> Option<Task> {
-    let process = Process::new(pid).ok()?;
-    process.task_from_tid(tid).ok()
-}
-
-/// The descriptor on which a thread is in `KVM_RUN`. Threads that the kernel started in the process show the call of whoever
-/// started them, and no instruction.
-fn waits_on(task: &Task) -> Option<i32> {
-    use procfs::process::Syscall::Blocked;
-    match task.syscall().ok()? {
-        Blocked {
-            syscall_number: IOCTL,
-            argument_registers: [fd, KVM_RUN, ..],
-            program_counter: 1..,
-            ..
-        } => i32::try_from(fd).ok(),
-        _ => None,
-    }
 }
 
 /// Returns true if a thread waits for descriptors, as one of TCG's vCPUs never does.

@@ -1,6 +1,7 @@
 //! A virtual machine as it is observed: one handle for a guest that vmtax booted and for one that another program started.
 
 mod find;
+pub(crate) mod images;
 pub(crate) mod open_files;
 
 pub use find::{FindError, find, is_vm, pids, process_identity, running, running_vms};
@@ -160,8 +161,12 @@ impl Vm {
 
     /// Returns the accelerator of the guest; `None` if unknown.
     pub fn accelerator(&self) -> Option<Accelerator> {
+        self.accelerator_by(self.files().as_deref())
+    }
+
+    fn accelerator_by(&self, files: Option<&[OpenFile]>) -> Option<Accelerator> {
         self.vmm()?;
-        match self.process.is_kvm(self.files().as_deref())? {
+        match self.process.is_kvm(files)? {
             true => Some(Accelerator::Kvm),
             false => Some(Accelerator::Tcg),
         }
@@ -338,10 +343,11 @@ impl Vm {
     /// Returns the facts known now, without the guest's state; `None` for a process that is no virtual machine.
     pub fn facts(&self) -> Option<VmFacts> {
         let vmm = self.vmm()?;
-        let files = self.files().unwrap_or_default();
+        let open = self.files();
+        let accelerator = self.accelerator_by(open.as_deref());
+        let files = open.unwrap_or_default();
         let (roles_from, threads) = self.process.roles(&files);
-        let (vcpus, memory) = self.process.size();
-        let (accelerator, cgroup) = (self.accelerator(), Cgroup::read(self.pid()));
+        let cgroup = Cgroup::read(self.pid());
         let tids: Vec<i32> = threads
             .iter()
             .filter(|thread| thread.role.stays())
@@ -359,12 +365,13 @@ impl Vm {
             state: None,
             monitor_timeout_s: self.monitor_timeout_s(),
             kernel_failure: kernel_failure(self.pid(), &mut self.process.consoles(&files, false)),
-            vcpus,
-            memory,
+            vcpus: self.process.vcpus(&files),
+            memory: self.process.memory(),
             roles_from,
             threads,
             disks: self.process.disks(&files),
             nics: nics(&files),
+            has_vsock: files.iter().any(OpenFile::is_vhost_vsock),
             abilities: self.abilities(accelerator, cgroup.as_ref()),
             cgroup: cgroup.map(|cgroup| cgroup.name),
             thread_groups: thread_groups(self.pid(), &tids),
@@ -393,15 +400,13 @@ impl Vm {
                 "measure a guest that vmtax boots: `vmtax run`",
             )
         });
-        let no_monitor =
-            |none: &NoMonitor| missing("QEMU's monitor", &none.why(), &self.monitor_advice());
-        let qemu_agent = (!self.process.has_agent_channel()).then(|| {
-            missing(
-                "QEMU's guest agent",
-                "the VM has no channel for it",
-                "add the channel org.qemu.guest_agent.0 and install qemu-guest-agent in the guest",
-            )
-        });
+        let vmm = self.vmm().unwrap_or_default();
+        let monitor = match vmm {
+            Vmm::Qemu => "QEMU's monitor".to_owned(),
+            other => format!("a monitor of {}", other.subject()),
+        };
+        let no_monitor = |none: &NoMonitor| missing(&monitor, &none.why(), &self.monitor_advice());
+        let qemu_agent = (!self.process.has_agent_channel()).then(|| no_agent(vmm));
         let affinity = (!self.is_ours()).then(|| {
             let why = "the process belongs to another user";
             missing("host CPUs of its threads", why, "run vmtax as root")
@@ -428,6 +433,21 @@ impl Vm {
         let own = rustix::process::geteuid();
         own.is_root() || user.is_ok_and(|user| user == own.as_raw())
     }
+}
+
+/// Why no agent of QEMU's answers in the guest.
+fn no_agent(vmm: Vmm) -> Missing {
+    let (why, fix) = match vmm {
+        Vmm::Qemu => (
+            "the VM has no channel for it".to_owned(),
+            "add the channel org.qemu.guest_agent.0 and install qemu-guest-agent in the guest",
+        ),
+        other => (
+            format!("{} has none", other.subject()),
+            "read the guest's settings in the guest",
+        ),
+    };
+    missing("QEMU's guest agent", &why, fix)
 }
 
 fn missing(what: &str, why: &str, fix: &str) -> Missing {

@@ -1,6 +1,9 @@
 //! The files that a process has open: they show a VMM's disks, taps and vCPUs without its monitor.
 
+use crate::kvm::holders::vcpu_number;
+use crate::kvm::vcpu_threads::VcpuDescriptors;
 use crate::qemu::arguments::path_of;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 use vmtax_model::VmNic;
@@ -11,7 +14,14 @@ const IMAGE_LOCKS: std::ops::Range<u64> = 100..300;
 const ACCESS: u32 = 0o3;
 const WRITE_ONLY: u32 = 0o1;
 const READ_ONLY: u32 = 0o0;
+const READ_WRITE: u32 = 0o2;
 const DIRECT: u32 = 0o40_000;
+/// `O_APPEND`, as logs have it.
+const APPEND: u32 = 0o2_000;
+/// Bytes of a sector: a disk has a whole number of them.
+const SECTOR: u64 = 512;
+/// Beginnings of the names of files that are memory.
+const MEMORY: [&str; 3] = ["/memfd:", "/dev/shm/", "/dev/hugepages/"];
 
 /// A file that a process has open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,11 +81,7 @@ pub(crate) fn opened_as<'a>(files: &'a [OpenFile], pid: i32, name: &Path) -> Vec
 impl OpenFile {
     /// The vCPU of KVM's that it is.
     pub fn vcpu(&self) -> Option<u32> {
-        self.name
-            .to_str()?
-            .strip_prefix("anon_inode:kvm-vcpu:")?
-            .parse()
-            .ok()
+        vcpu_number(self.name.as_os_str().as_bytes())
     }
 
     /// Returns true if the file is read past the page cache.
@@ -107,6 +113,26 @@ impl OpenFile {
             && (kind.is_block_device() || (kind.is_file() && is_locked))
     }
 
+    /// Returns true for what may be a disk of a VMM that does not lock its images: a block device, or a file of whole sectors that is
+    /// read and written, and neither a log nor memory.
+    pub fn may_be_image(&self) -> bool {
+        use std::os::unix::fs::FileTypeExt;
+        let Ok(data) = fs::metadata(&self.path) else {
+            return false;
+        };
+        let is_memory = || {
+            let name = self.name.to_string_lossy();
+            MEMORY.iter().any(|begin| name.starts_with(begin))
+        };
+        let flags = self.flags();
+        let is_image = || {
+            let is_whole = data.len() > 0 && data.len() % SECTOR == 0;
+            data.is_file() && is_whole && flags & ACCESS == READ_WRITE && flags & APPEND == 0
+        };
+        let is_device = data.file_type().is_block_device() && flags & ACCESS != WRITE_ONLY;
+        is_device || (is_image() && !is_memory())
+    }
+
     /// Returns true if this is the file at `path`.
     pub fn is_at(&self, path: &Path) -> bool {
         use std::os::unix::fs::MetadataExt;
@@ -121,6 +147,11 @@ impl OpenFile {
     /// Returns true if this is a queue of the tap `name`.
     pub fn is_tap(&self, name: &str) -> bool {
         self.lines("iff").any(|tap| tap == name)
+    }
+
+    /// Returns true for vhost-vsock's device: the guest has a vsock of the host's kernel.
+    pub fn is_vhost_vsock(&self) -> bool {
+        self.name == Path::new("/dev/vhost-vsock")
     }
 
     /// Returns true for vhost-net's device: the kernel moves packets of a tap.
@@ -140,6 +171,14 @@ impl OpenFile {
             .lines()
             .filter_map(move |line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
     }
+}
+
+/// The vCPUs of KVM's among a VMM's files.
+pub(crate) fn vcpu_descriptors(files: &[OpenFile]) -> VcpuDescriptors {
+    let vcpus = files.iter();
+    vcpus
+        .filter_map(|file| Some((file.fd, file.vcpu()?)))
+        .collect()
 }
 
 /// The tap devices among a VMM's files.

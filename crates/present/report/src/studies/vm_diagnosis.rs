@@ -8,7 +8,7 @@ use crate::text::{Joined, distinct, only_if};
 use crate::top;
 use crate::view::{origin, vm};
 use vmtax_findings::{Advice, VmDiagnosis};
-use vmtax_model::{AbilityName, SettingPlace};
+use vmtax_model::{AbilityName, SettingPlace, Vmm};
 use vmtax_recording::Recording;
 
 /// Causes that are shown: the first, and two that take less.
@@ -115,10 +115,10 @@ fn not_observed(found: &VmDiagnosis) -> Vec<&str> {
     let has_settings = rates.settings.guest.is_some();
     let of_rates = [
         rates.run.is_none().then_some("vCPU threads"),
-        rates
-            .state
-            .is_none()
-            .then_some("whether the guest runs (QMP)"),
+        rates.state.is_none().then_some(match found.vm.vmm {
+            Vmm::Qemu => "whether the guest runs (QMP)",
+            _ => "whether the guest runs",
+        }),
         (!has_settings && lacks_agent).then_some("settings of the guest's kernel"),
     ];
     let of_rates = of_rates.into_iter().flatten();

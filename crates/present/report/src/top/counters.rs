@@ -172,6 +172,9 @@ const FROM_LEVEL_1: &str = "read from --level 1 on";
 
 fn no_exits(vm: &VmRates) -> String {
     match vm.accelerator {
+        Some(Accelerator::Kvm) if !vm.vmm.is_qemu() => {
+            "/sys/kernel/debug/kvm (root) does not have KVM's counters of it"
+        }
         Some(Accelerator::Kvm) => {
             "neither /sys/kernel/debug/kvm (root) nor QMP query-stats (QEMU 7.1) has KVM's counters"
         }

@@ -3,7 +3,7 @@
 use super::{began, host, not_observed};
 use crate::engine::Origin;
 use crate::text::{distinct, plain};
-use vmtax_model::{FailureKind, Missing, ProcessStop, VmFacts};
+use vmtax_model::{FailureKind, Missing, ProcessStop, VmFacts, Vmm};
 use vmtax_recording::Recording;
 
 /// "web01", else "process 123".
@@ -13,12 +13,16 @@ pub fn name(vm: &VmFacts) -> String {
         .unwrap_or_else(|| format!("process {}", vm.pid))
 }
 
-/// "web01 (PID 123, libvirt)", "kvm", "QEMU 7.2.22", as far as they are known.
+/// "web01 (PID 123, libvirt)", "kvm", "QEMU 7.2.22" or "Firecracker", as far as they are known.
 pub fn basis(vm: &VmFacts) -> Vec<String> {
     let manager = vm.managed.as_ref();
     let manager = manager.map_or(String::new(), |one| format!(", {}", one.manager.as_str()));
     let accelerator = vm.accelerator.map(|one| one.as_str().to_owned());
-    let version = vm.version.as_ref().map(|version| format!("QEMU {version}"));
+    let vmm = match (&vm.version, vm.vmm) {
+        (Some(version), vmm) => Some(format!("{} {version}", vmm.name())),
+        (None, Vmm::Qemu) => None,
+        (None, other) => Some(other.name().to_owned()),
+    };
     let name = match vm.pid {
         // An imported trace may not say.
         0 => name(vm),
@@ -27,7 +31,7 @@ pub fn basis(vm: &VmFacts) -> Vec<String> {
             format!("{name} (PID {pid}{manager})")
         }
     };
-    let all = [Some(name), accelerator, version];
+    let all = [Some(name), accelerator, vmm];
     all.into_iter().flatten().collect()
 }
 
@@ -45,13 +49,14 @@ pub fn next(origin: &Origin, vm: &VmFacts) -> Vec<String> {
 
 /// A clause about a VM whose guest does not run: "web01 is paused".
 pub fn stopped(vm: &VmFacts, name: &str) -> Option<String> {
+    let vmm = vm.vmm.subject();
     let of_process = vm.process_stop.as_ref().map(|stop| match stop {
         ProcessStop::Signal => {
             let resume = format!("kill -CONT {}", vm.pid);
-            format!("{name} does not run: QEMU is stopped (SIGSTOP), `{resume}` resumes it")
+            format!("{name} does not run: {vmm} is stopped (SIGSTOP), `{resume}` resumes it")
         }
         ProcessStop::Tracer(tracer) => {
-            format!("{name} does not run: {} has stopped QEMU", plain(tracer))
+            format!("{name} does not run: {} has stopped {vmm}", plain(tracer))
         }
     });
     let of_guest = || {
