@@ -63,7 +63,7 @@ main() {
     esac
     directory=${1:-}
     [ "$(uname -s) $(uname -m)" = "Linux x86_64" ] || fail "vmtax runs on x86-64 Linux alone: this is $(uname -s) $(uname -m)"
-    for program in tar gzip sha256sum; do need $program; done
+    for program in tar gzip sha256sum sed find; do need $program; done
     # In the source's own copy neither is filled in.
     case $directory$address in
     '' | @*) fail "no release of vmtax can be downloaded yet: build it from its source with \`make dist\`, then \`sh target/dist/install.sh target/dist\`" ;;

@@ -12,7 +12,6 @@ use crate::qemu::{self, attach, disks, settings, threads};
 use crate::vm::images::images;
 use crate::vm::open_files::{OpenFile, vcpu_descriptors};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState,

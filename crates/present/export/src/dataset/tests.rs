@@ -283,6 +283,7 @@ fn observed(folder: &Path) -> Recording {
         }],
         disks: vec![],
         nics: vec![],
+        has_vsock: false,
         cgroup: None,
         thread_groups: vec![],
         abilities: vec![],
