@@ -1,9 +1,8 @@
 //! The files and disks that machines work on.
 
-mod image;
-pub(crate) mod tree;
+pub(crate) mod contents;
 
-pub use image::images_mib as disk_images_mib;
+pub use contents::images_mib as disk_images_mib;
 
 use crate::MachineError;
 use crate::process::child::Watchdog;
@@ -76,9 +75,11 @@ impl Needs {
     /// Returns the bytes and inodes that the run's own tree takes, with the files that are written in it.
     fn tree_room(&self) -> (u64, u64) {
         let (bytes, files) = self.written;
-        self.own_tree().map(tree::room).map_or((0, 0), |(b, f)| {
-            (b.saturating_add(bytes), f.saturating_add(files))
-        })
+        self.own_tree()
+            .map(contents::room_of_tree)
+            .map_or((0, 0), |(b, f)| {
+                (b.saturating_add(bytes), f.saturating_add(files))
+            })
     }
 
     fn total_mib(&self) -> u64 {
@@ -118,7 +119,7 @@ impl Scratch {
     pub fn create(run: &Path, needs: Needs) -> Result<Scratch, MachineError> {
         check_space(run, &needs)?;
         if let Some(path) = needs.tree.as_ref().and_then(|tree| tree.path.as_ref()) {
-            tree::check(path)?;
+            contents::check_tree(path)?;
         }
         let folder = run.join(NAME);
         let failed = |e: std::io::Error| {
@@ -153,7 +154,8 @@ impl Scratch {
             }) => Some(path.clone()),
             Some(own) => {
                 let root = scratch.folder.join("tree");
-                tree::make(own, &root).map_err(|e| full_or(e, run, &scratch.needs, &root))?;
+                contents::make_tree(own, &root)
+                    .map_err(|e| full_or(e, run, &scratch.needs, &root))?;
                 Some(root)
             }
         };
@@ -210,7 +212,9 @@ impl Scratch {
             format(&disk, &["-m", "0"])?;
         }
         match &self.tree {
-            Some(root) if self.needs.own_tree().is_some() => tree::clear(root, &self.folder),
+            Some(root) if self.needs.own_tree().is_some() => {
+                contents::clear_tree(root, &self.folder)
+            }
             _ => Ok(()),
         }
     }
