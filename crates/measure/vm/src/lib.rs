@@ -30,7 +30,7 @@ pub use process::watchdog::watchdog;
 pub use running::RunningMachine;
 pub use sandbox::mounts::{Mount, mounts};
 pub use sandbox::mounts::{RootMounts, root_mounts};
-pub use scratch::contents::tree_room;
+pub use scratch::tree::tree_room;
 pub use scratch::{DISK_BYTES, DiskKind, Needs, Scratch, disk_images_mib, remove_scratch};
 pub use setup::{Boot, GuestImage, Interrupt, Setup, VmmProgram};
 pub use share::jail::jailed;

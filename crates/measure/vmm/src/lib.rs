@@ -8,7 +8,7 @@ mod vm;
 
 pub use process::NoMonitor;
 pub use qemu::conversation::Peer;
-pub use qemu::guest_agent::GuestProgram;
+pub use qemu::guest_program::GuestProgram;
 pub use qemu::monitor::Monitor;
 pub use qemu::probe_points::disk_probe_points;
 pub use vm::{FindError, Vm, find, is_vm, pids, process_identity, running, running_vms};

@@ -24,7 +24,6 @@ pub use host::{doctor, undo, vms};
 pub use import::{import, profile};
 pub use man::man;
 pub use mcp::mcp;
-pub use record::Verbosity;
 pub use report::{list, report};
 pub use review::review;
 pub use study::{compare, exec, reproduce, study, tune};

@@ -2,7 +2,7 @@
 //! requests, so that no sampling or tracing is in a figure. And its progress on standard error: a bar on a terminal, or a line for each trial.
 
 use super::{history, host, interrupt, report, write_file};
-use crate::cli::RecordArgs;
+use crate::cli::{RecordArgs, Verbosity};
 use crate::fault::{Fault, note};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::fs::{Access, access};
@@ -220,17 +220,7 @@ fn whole(
     Ok(folder)
 }
 
-/// Amount of output on standard error while measuring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verbosity {
-    /// Warnings and errors.
-    Quiet,
-    /// And progress on a terminal, notes.
-    Normal,
-    /// And a line for each trial.
-    Verbose,
-}
-
+/// Progress on standard error.
 pub struct Display {
     bar: ProgressBar,
     verbosity: Verbosity,

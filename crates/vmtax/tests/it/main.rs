@@ -54,7 +54,6 @@ mod top;
 mod top_screen;
 mod tune;
 mod tune_guest;
-mod tune_in_guest;
 mod tune_like;
 mod vm_layers;
 mod vm_network;

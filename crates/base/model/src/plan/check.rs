@@ -1,9 +1,10 @@
 //! Checks of a plan: the conditions of every plan, then those of its study.
 
-use super::definition::{Plan, Variant};
+use super::definition::Plan;
 use super::study::{
     Compare, Grows, MAX_STEPS, MIN_STEPS, ObservedVm, SizeRange, Study, WithCommand,
 };
+use super::variant::Variant;
 use super::{PlanError, range};
 use crate::{
     GuestTuneSpec, ImportedFiles, Machine, NetBackend, Probes, Setting, SettingPart, Share,

@@ -3,9 +3,10 @@
 
 use super::PlanError;
 use super::command::CommandSpec;
-use super::definition::{Plan, Variant};
+use super::definition::Plan;
 use super::guest::Guest;
 use super::study::{Compare, ObservedVm, ProfileSettings, SizeRange, Study, WithCommand};
+use super::variant::Variant;
 use crate::{
     GuestTuneSpec, ImportedFiles, Machine, Missing, Probes, SCHEMA, Tree, TuneSpec, WorkloadSpec,
 };

@@ -10,17 +10,19 @@ mod settings;
 mod study;
 #[cfg(test)]
 mod tests;
+mod variant;
 
 pub use command::{
     CommandSpec, Execution, Forward, MetricPattern, NOT_EXECUTABLE, NOT_FOUND, Net, OWN, Printed,
     TIMED_OUT,
 };
-pub use definition::{Plan, Variant};
+pub use definition::Plan;
 pub use guest::{Guest, PinnedCpus, Pinning};
 pub use schedule::{Column, SharedBoot, Slot};
 pub use study::{
     Compare, Grows, ObservedVm, ProfileSettings, SizeRange, Study, VmStudy, WithCommand,
 };
+pub use variant::Variant;
 
 /// A plan cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,10 +1,11 @@
 //! Settings of a plan's trials: those with which a trial was made, those in which variants differ, and the options that make
 //! the guests of another command the same.
 
-use super::definition::{Plan, Variant};
+use super::definition::Plan;
 use super::guest::{Guest, Pinning};
 use super::schedule::SharedBoot;
 use super::study::Study;
+use super::variant::Variant;
 use crate::{Machine, Setting, Tree, TrialRecord, shell_line};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

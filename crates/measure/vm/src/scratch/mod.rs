@@ -1,8 +1,9 @@
 //! The files and disks that machines work on.
 
-pub(crate) mod contents;
+mod image;
+pub(crate) mod tree;
 
-pub use contents::images_mib as disk_images_mib;
+pub use image::images_mib as disk_images_mib;
 
 use crate::MachineError;
 use crate::process::child::Watchdog;
@@ -75,11 +76,9 @@ impl Needs {
     /// Returns the bytes and inodes that the run's own tree takes, with the files that are written in it.
     fn tree_room(&self) -> (u64, u64) {
         let (bytes, files) = self.written;
-        self.own_tree()
-            .map(contents::room_of_tree)
-            .map_or((0, 0), |(b, f)| {
-                (b.saturating_add(bytes), f.saturating_add(files))
-            })
+        self.own_tree().map(tree::room).map_or((0, 0), |(b, f)| {
+            (b.saturating_add(bytes), f.saturating_add(files))
+        })
     }
 
     fn total_mib(&self) -> u64 {
@@ -119,7 +118,7 @@ impl Scratch {
     pub fn create(run: &Path, needs: Needs) -> Result<Scratch, MachineError> {
         check_space(run, &needs)?;
         if let Some(path) = needs.tree.as_ref().and_then(|tree| tree.path.as_ref()) {
-            contents::check_tree(path)?;
+            tree::check(path)?;
         }
         let folder = run.join(NAME);
         let failed = |e: std::io::Error| {
@@ -154,8 +153,7 @@ impl Scratch {
             }) => Some(path.clone()),
             Some(own) => {
                 let root = scratch.folder.join("tree");
-                contents::make_tree(own, &root)
-                    .map_err(|e| full_or(e, run, &scratch.needs, &root))?;
+                tree::make(own, &root).map_err(|e| full_or(e, run, &scratch.needs, &root))?;
                 Some(root)
             }
         };
@@ -212,9 +210,7 @@ impl Scratch {
             format(&disk, &["-m", "0"])?;
         }
         match &self.tree {
-            Some(root) if self.needs.own_tree().is_some() => {
-                contents::clear_tree(root, &self.folder)
-            }
+            Some(root) if self.needs.own_tree().is_some() => tree::clear(root, &self.folder),
             _ => Ok(()),
         }
     }

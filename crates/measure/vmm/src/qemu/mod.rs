@@ -9,6 +9,7 @@ pub mod conversation;
 pub mod counters;
 pub(crate) mod disks;
 pub mod guest_agent;
+pub(crate) mod guest_program;
 pub mod introspect;
 pub mod libvirt;
 pub mod monitor;
