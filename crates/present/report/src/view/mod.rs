@@ -17,7 +17,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
-/// What is said of a host without VMs.
+/// Answer of each report about a host without VMs.
 pub const NO_VM: &str = "No VM runs on this host, or none that this user can see.";
 
 /// Rows that each have a metric, workload by workload.
