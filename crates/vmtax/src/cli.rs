@@ -9,7 +9,7 @@ pub use guests::{
 };
 pub use study::{
     DiffArgs, Exposition, ImportArgs, ImportTracesArgs, ProfileArgs, ProfileCommand, RecordArgs,
-    StudyArgs, TopArgs, interval,
+    StudyArgs, TopArgs, Verbosity, interval,
 };
 
 use clap::builder::{PossibleValue, PossibleValuesParser};

@@ -81,10 +81,9 @@ pub struct ExitFindings {
 
 /// Activity of a vCPU while an exit lasts, by the exit's reason. Time of halted and of spinning vCPUs is no cost of exits: the
 /// guest has nothing to do, or waits for another vCPU.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ExitActivity {
     /// Halted until the next interrupt, by HLT: the guest is idle.

@@ -5,10 +5,9 @@ use serde::{Deserialize, Serialize};
 use vmtax_model::{Interval, Machine, Metric, Warning};
 
 /// Growth law of a cost with a size n, up to a constant part and a factor.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::VariantArray)]
 pub enum Law {
     /// No growth is shown.
     Constant,

@@ -8,10 +8,9 @@ use vmtax_model::{
 };
 
 /// State of a request while it is in a layer.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(VariantArray)]
 pub enum State {
     /// A CPU executes for it, or the device works on it.
     Running,

@@ -7,7 +7,6 @@ mod exits;
 mod fleet;
 mod growth;
 mod history;
-mod host_rates;
 mod layers;
 mod overhead;
 mod profile;
@@ -37,7 +36,6 @@ pub use history::{
     Change, ClaimRow, ClaimUnit, ClaimVerdict, FactChange, HistoryEntry, HistoryFindings,
     PastFigure, PastRun, ReproductionFindings, SeriesFindings, SeriesKey,
 };
-pub use host_rates::{HostRates, ProcessRate};
 pub use layers::{
     BatchKind, Batching, CalibratedCost, ClockFinding, Corrected, Difference, EventCosts, HeatMap,
     LayerColumn, LayerFindings, Matched, Nested, PacketCounts, Row, Span, State, Step, TailRow,
@@ -59,8 +57,8 @@ pub use requests::{
 };
 pub use result::{Advice, Comparison, Estimate, SampleShare, Summary, Verdict};
 pub use running_vm::{
-    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, ImportFindings,
-    IoRates, NicRates, ThreadRates, TopSample, VmDiagnosis, VmRates,
+    DaemonRates, DeviceRates, DiskRates, ExitRates, GuestDiskRates, GuestRates, HostRates,
+    ImportFindings, IoRates, NicRates, ProcessRate, ThreadRates, TopSample, VmDiagnosis, VmRates,
 };
 pub use schedule::{
     BlockedOn, CpuContention, FutexWaits, NamedThread, RunQueueCause, ScheduleFindings,

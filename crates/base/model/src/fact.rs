@@ -254,10 +254,9 @@ fn remedies_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Re
 }
 
 /// Problem of a part of a host: the identifier of a rule, which describes it and has the remedies.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum HostProblem {
     VirtualizationOff,

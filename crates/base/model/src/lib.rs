@@ -7,7 +7,6 @@ mod configuration;
 mod counter;
 pub mod cpu_list;
 mod fact;
-mod host_counters;
 mod latency;
 mod live_setting;
 mod machine;
@@ -42,7 +41,6 @@ pub use fact::{
     LOCKDOWN_FILE, QemuFacts, Readiness, SourceOfKernel, host_setting_files,
     is_tracing_locked_down,
 };
-pub use host_counters::{HostCounters, ProcessCpu};
 pub use latency::{CallRow, DamagedError, Latency, LatencySummary};
 pub use live_setting::{ChangeCost, LiveChange, LiveMetric, LiveSetting, SettingValue, in_effect};
 pub use machine::{Accelerator, Machine, NetBackend, Vmm};
@@ -83,8 +81,8 @@ pub use vm::{
 };
 pub use vm_counters::{
     BlockDevice, DaemonCounters, DeviceUser, DiskCounters, GuestCounters, GuestDiskCounters,
-    HostActivity, LatencyHistogram, NicCounters, NotObserved, NumaBalancing, RequestCounters,
-    ThreadCounters, VmCounters, VmSamples,
+    HostActivity, HostCounters, LatencyHistogram, NicCounters, NotObserved, NumaBalancing,
+    ProcessCpu, RequestCounters, ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_settings::{
     CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,

@@ -92,10 +92,9 @@ pub struct LiveChange {
 }
 
 /// A figure of a running VM that shows whether a change helps.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::VariantArray, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum LiveMetric {
     /// Mean latency of the disks' requests in QEMU and below: BLKAVG.

@@ -60,21 +60,9 @@ impl Vmm {
 }
 
 /// Method by which a guest's instructions are executed: QEMU's accelerator.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::Display,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::Display)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Accelerator {
     /// Execution by the CPU itself, under KVM.
@@ -217,19 +205,9 @@ impl FromStr for Machine {
 const QUEUES: RangeInclusive<usize> = 1..=16;
 
 /// A backend of QEMU's for a network card.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::VariantArray,
-    strum::VariantNames,
-    strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::VariantArray, strum::VariantNames, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum NetBackend {
     /// A tap: packets go to the host's stack as they are.

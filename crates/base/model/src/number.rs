@@ -235,10 +235,9 @@ impl Unit {
 }
 
 /// Direction in which a metric gets better.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Better {
     /// A rate: more is better; the overhead is native over guest.

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use strum::IntoStaticStr;
 
 /// Whose code a function is.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum CodeOrigin {
     /// The program itself: QEMU.
@@ -389,10 +388,9 @@ pub struct ExitRow {
 }
 
 /// Address space that an exit accessed.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum AddressSpace {
     /// I/O port space.

@@ -4,10 +4,9 @@ use crate::{Machine, ShareMethod};
 use serde::{Deserialize, Serialize};
 
 /// Something that makes figures weaker or different from what they seem.
-#[derive(
-    Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "warning", rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Warning {
     /// Host and guest run different kernels.

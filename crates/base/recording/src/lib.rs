@@ -17,14 +17,12 @@
 
 mod file;
 mod folder;
-mod reader;
 mod recording;
 mod writer;
 
 pub use file::{TrialFiles, read_bounded};
 pub use folder::{RecordingsFolder, check_place};
-pub use reader::{Listing, State, list, open};
-pub use recording::{Manifest, Recording};
+pub use recording::{Listing, Manifest, Recording, State, list, open};
 pub use writer::Writer;
 
 use std::io;

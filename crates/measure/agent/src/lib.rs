@@ -4,14 +4,11 @@
 
 mod devices;
 mod exec;
-mod init;
-mod observe;
 mod serve;
 mod trial;
 
-pub use init::init;
-pub use observe::GuestObserver;
-pub use serve::serve;
+pub use serve::{init, serve};
+pub use trial::GuestObserver;
 
 use rustix::fd::BorrowedFd;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -1,6 +1,8 @@
-//! A trial as a fresh process of this same binary, and the guest's side of a trial under probes.
+//! A trial as a fresh process of this same binary, and the guest's side of a trial under probes; the requests of a running guest's
+//! own kernel, traced for somebody who copied vmtax into it.
 
-use crate::{AgentError, Failure, SendFrame, reply_or_broken, ship};
+use crate::{AgentError, Failure, SendFrame, cpus, kernel, reply_or_broken, send_frame, ship};
+use rustix::fd::BorrowedFd;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::fs::File;
@@ -9,11 +11,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
-use vmtax_model::{BatchEdge, Missing, Places, Probes, Side, TrialResult, WorkloadSpec, files};
-use vmtax_observe::{
-    COST_OF_EVENTS, ProbeSet, Tracer, event_costs, guest_disk, guest_nic, mount_tracefs,
+use std::time::Duration;
+use vmtax_model::{
+    BatchEdge, DISK, Missing, ObservedDisk, ObservedGuest, Places, Probes, SCHEMA, Side,
+    TrialResult, WorkloadSpec, files,
 };
-use vmtax_wire::{NET_MAC, Observed, Reply};
+use vmtax_observe::{
+    COST_OF_EVENTS, ProbeSet, Recorded, Tracer, cpu_buffer_kib, event_costs, guest_disk,
+    guest_disks, guest_nic, mount_tracefs,
+};
+use vmtax_wire::{NET_MAC, Observed, Reply, encode};
 
 /// Receives each begin and end of a batch while the workload waits; an error ends the workload.
 pub(crate) type OnBatch<'a> = dyn FnMut(BatchEdge) -> io::Result<()> + 'a;
@@ -252,5 +259,83 @@ fn tracer(set: &ProbeSet, missing: &mut Vec<Missing>) -> Option<Tracer> {
             });
             None
         }
+    }
+}
+
+/// Room for events in the kernel, of all CPUs together, KiB.
+const ROOM_KIB: usize = 64 << 10;
+/// Of one CPU, KiB, at least and at most: a guest may have little memory.
+const CPU_KIB: std::ops::RangeInclusive<usize> = (1 << 10)..=(8 << 10);
+/// Bytes of the trace that are kept; then tracing ends.
+const MAX_BYTES: u64 = 512 << 20;
+
+/// A trace of this kernel's disks on virtio-blk and virtio-scsi that is ready to begin. Dropped, it leaves nothing in the guest.
+pub struct GuestObserver {
+    disks: Vec<ObservedDisk>,
+    tracer: Tracer,
+}
+
+impl GuestObserver {
+    /// Makes the tracefs instance.
+    ///
+    /// # Errors
+    /// [`AgentError`] where there is none of these disks, or this user may not trace.
+    pub fn start() -> Result<GuestObserver, AgentError> {
+        let disks = guest_disks();
+        if disks.is_empty() {
+            return Err(AgentError::NoDisk);
+        }
+        let interrupts = disks.iter().flat_map(|disk| &disk.disk.interrupts);
+        let interrupts: Vec<u32> = interrupts.copied().collect();
+        let probes = ProbeSet::guest_of_others(DISK, &interrupts);
+        let tracer = Tracer::start(&probes, cpu_buffer_kib(ROOM_KIB, CPU_KIB))?;
+        Ok(GuestObserver { disks, tracer })
+    }
+
+    /// Traces until the time has passed or `stop` says so, and writes the file.
+    ///
+    /// # Errors
+    /// [`AgentError`] where tracefs refuses, or the file cannot be written.
+    pub fn record(
+        self,
+        output: BorrowedFd<'_>,
+        time: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<ObservedGuest, AgentError> {
+        let GuestObserver { disks, tracer } = self;
+        let mut recorded = None;
+        let mut send = |frame: &[u8]| send_frame(output, frame);
+        let shipped = ship(&mut send, |ship| {
+            let trace = tracer.record(time, MAX_BYTES, stop, ship);
+            recorded = Some(trace.map_err(|e| e.to_string())?);
+            Ok(())
+        });
+        shipped.map_err(|failure| match failure {
+            Failure::Trial(error) => AgentError::Observe(error),
+            Failure::Channel(AgentError::Channel(source)) => {
+                AgentError::system("writing the trace", source)
+            }
+            Failure::Channel(error) => error,
+        })?;
+        let Recorded { begin, end, full } = recorded.unwrap_or(Recorded {
+            begin: 0,
+            end: 0,
+            full: false,
+        });
+        let missing = tracer.missing().to_vec();
+
+        let guest = ObservedGuest {
+            schema: SCHEMA,
+            kernel: kernel().release,
+            cpus: cpus(),
+
+            begin,
+            end,
+            disks,
+            full,
+            missing,
+        };
+        send(&encode(&guest)?)?;
+        Ok(guest)
     }
 }

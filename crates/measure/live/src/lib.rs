@@ -2,7 +2,6 @@
 //! read back, undone.
 
 mod change;
-mod cores;
 mod fleet;
 mod sampler;
 mod state_file;

@@ -1,7 +1,6 @@
 //! The counters of one VM and of the programs that serve its vhost-user devices, and the cost that a sample may have for it.
 
-use crate::change::{host_queues, pinned};
-use crate::cores::host_cores;
+use crate::change::{host_cores, host_queues, pinned};
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

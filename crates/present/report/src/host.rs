@@ -5,7 +5,7 @@ use crate::engine::{Block, Report, Section, Table, figures, remedy_text, words};
 use crate::number::{NONE, bytes, counted};
 use crate::text::{Joined, grouped};
 use crate::view::vm::stopped;
-use crate::view::{checks, state_word, system};
+use crate::view::{NO_VM, checks, state_word, system};
 use vmtax_model::{
     AbilityName, Accelerator, Check, HostFacts, KvmClass, Machine, Missing, Readiness, VmFacts, Vmm,
 };
@@ -113,7 +113,7 @@ fn answer(vms: &[VmFacts]) -> String {
         return format!("{}. {vms} on this host.", stopped.join("; "));
     }
     match vms.len() {
-        0 => "No VM runs on this host, or none that this user can see.".to_owned(),
+        0 => NO_VM.to_owned(),
         1 if restricted == 0 => format!(
             "1 VM runs on this host and can be observed{}.",
             without_agent(vms)

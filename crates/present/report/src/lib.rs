@@ -27,6 +27,7 @@ pub use top::{
     Statement, counter_text, counter_value, csv_head, csv_rows, host_lines, host_statements,
     level_cost, openmetrics, top, unknown_columns, vm_statement,
 };
+pub use view::NO_VM;
 pub use vmtax_model::number::counted;
 
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,9 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 use vmtax_model::Counter;
 use vmtax_model::number::counted;
-use vmtax_report::{Statement, host_lines, host_statements, level_cost, printable, vm_statement};
+use vmtax_report::{
+    NO_VM, Statement, host_lines, host_statements, level_cost, printable, vm_statement,
+};
 
 /// Lines that the list keeps where the terminal is low.
 const LIST_LINES: u16 = 4;
@@ -111,8 +113,7 @@ fn below(state: &State, width: u16) -> Lines {
         sentence(&mut lines, &text, width, "");
     }
     if sample.vms.is_empty() {
-        let text = "No VM runs on this host, or none that this user can see.";
-        sentence(&mut lines, text, width, "");
+        sentence(&mut lines, NO_VM, width, "");
     }
     figures(&mut lines, state, width);
     lines

@@ -22,6 +22,8 @@ const MIN_EFFECT: f64 = 0.02;
 const BUDGET_S: u32 = 600;
 const ROUNDS: u32 = 40;
 const REPEATS: u32 = 3;
+/// Heading in help.
+const CHECK: &str = "Regression check";
 /// Where no workload is named.
 const DEFAULT: [WorkloadName; 4] = [
     WorkloadName::Cpu,
@@ -112,34 +114,19 @@ pub struct CompareOptions {
     profile: bool,
     /// Regression check against this recording: its plan is run again, unless a RECORDING to check is given; exit
     /// status 1 if a metric is worse by more than its threshold
-    #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set", "one_boot", "fresh_boots"])]
+    #[arg(long, value_name = "BASELINE", help_heading = CHECK, conflicts_with_all = ["qemu", "kernel", "set", "one_boot", "fresh_boots"])]
     check: Option<PathBuf>,
     /// Thresholds of each metric, and the confidence level (TOML) [default: 5 % worse, at 95 % confidence]
-    #[arg(
-        long,
-        value_name = "FILE",
-        help_heading = "Regression check",
-        requires = "check"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = CHECK, requires = "check")]
     thresholds: Option<PathBuf>,
     /// Write the check's result as JUnit XML
-    #[arg(
-        long,
-        value_name = "FILE",
-        help_heading = "Regression check",
-        requires = "check"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = CHECK, requires = "check")]
     pub junit: Option<PathBuf>,
     /// Write the check's result as a Markdown table
-    #[arg(
-        long,
-        value_name = "FILE",
-        help_heading = "Regression check",
-        requires = "check"
-    )]
+    #[arg(long, value_name = "FILE", help_heading = CHECK, requires = "check")]
     pub markdown: Option<PathBuf>,
     /// Print GitHub workflow annotations too
-    #[arg(long, help_heading = "Regression check", requires = "check")]
+    #[arg(long, help_heading = CHECK, requires = "check")]
     pub github: bool,
     #[command(flatten)]
     measurement: MeasurementOptions,

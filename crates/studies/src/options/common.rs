@@ -14,7 +14,7 @@ use vmtax_workload::CheckedPlan;
 const OBSERVED_S: f64 = 10.0;
 
 /// Options of a guest that is booted for the measurement: a VM that runs has its own.
-const OF_A_GUEST: [&str; 16] = [
+pub(crate) const OF_A_GUEST: [&str; 16] = [
     "machine",
     "rounds",
     "timeout",

@@ -10,7 +10,7 @@ pub use common::{
     StudyOptions,
 };
 pub(crate) use common::{
-    MEMORY_HELP, PINNING_HELP, VCPUS_HELP, complete, on_host, plan_of_vm, with_help,
+    MEMORY_HELP, OF_A_GUEST, PINNING_HELP, VCPUS_HELP, complete, on_host, plan_of_vm, with_help,
 };
 pub(crate) use fio::FioOptions;
 pub use values::{OptionsError, duration};

@@ -2,8 +2,8 @@
 
 use crate::options::values::{duration, duration_or_zero, milliseconds};
 use crate::options::{
-    CommonOptions, LazyHost, MEMORY_HELP, OptionsError, StudyOptions, VCPUS_HELP, named_workloads,
-    on_host, plan_file, share_variant, with_help,
+    CommonOptions, LazyHost, MEMORY_HELP, OF_A_GUEST, OptionsError, StudyOptions, VCPUS_HELP,
+    named_workloads, on_host, plan_file, share_variant, with_help,
 };
 use clap::Args;
 use std::path::PathBuf;
@@ -24,29 +24,8 @@ const OWN_STOP_LIMIT_MS: u64 = 1000;
 /// Bytes copied of a guest's stacks: workloads' own are shallow.
 const GUEST_STACK: u32 = 8192;
 
-/// Options of a workload's guest, or of its run: a process that runs has its own.
-const OF_A_GUEST: [&str; 20] = [
-    "machine",
-    "guest_hz",
-    "syscalls",
-    "share",
-    "rounds",
-    "qemu",
-    "kernel",
-    "modules",
-    "kernel_args",
-    "cpu_model",
-    "machine_type",
-    "firmware",
-    "qemu_args",
-    "pinning",
-    "cpus",
-    "memory",
-    "seed",
-    "timeout",
-    "boot_timeout",
-    "workload",
-];
+/// Options of a workload's run besides those of its guest: a process that runs has its own.
+const OF_A_RUN: [&str; 4] = ["guest_hz", "syscalls", "share", "workload"];
 
 /// The options of `vmtax profile`.
 #[derive(Debug, Args)]
@@ -77,10 +56,10 @@ pub struct ProfileOptions {
     #[arg(value_name = "WORKLOAD|PLAN")]
     workload: Vec<String>,
     /// Running VM to profile: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
-    #[arg(long, value_name = "VM", conflicts_with_all = OF_A_GUEST, conflicts_with_all = ["pid"])]
+    #[arg(long, value_name = "VM", conflicts_with_all = OF_A_GUEST, conflicts_with_all = OF_A_RUN, conflicts_with_all = ["pid"])]
     vm: Option<String>,
     /// Process to profile: a QEMU, or any other
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with_all = OF_A_GUEST)]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with_all = OF_A_GUEST, conflicts_with_all = OF_A_RUN)]
     pid: Option<i32>,
     /// How long to sample: 30s, 5m [default: 10s; a workload: as long as it runs]
     #[arg(long, value_name = "TIME", value_parser = duration)]

@@ -1,12 +1,22 @@
 //! Options of every command that makes a recording: of all studies, of `vmtax profile` with its two commands on profiles that
 //! are there, of `vmtax import`; and of `vmtax top`.
 
-use crate::command::Verbosity;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_studies::ProfileOptions;
+
+/// Amount of output on standard error while measuring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Warnings and errors.
+    Quiet,
+    /// And progress on a terminal, notes.
+    Normal,
+    /// And a line for each trial.
+    Verbose,
+}
 
 /// A study's options, and what becomes of its recording.
 #[derive(Debug, Args)]

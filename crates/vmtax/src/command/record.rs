@@ -1,17 +1,18 @@
 //! From a plan to a recording, its folder, and further recordings beside it: a profile of each guest, or the layers of its
-//! requests, so that no sampling or tracing is in a figure.
+//! requests, so that no sampling or tracing is in a figure. And its progress on standard error: a bar on a terminal, or a line for each trial.
 
-use super::progress::Display;
-use super::{history, host, interrupt, note, report, write_file};
-use crate::cli::RecordArgs;
-use crate::fault::Fault;
+use super::{history, host, interrupt, report, write_file};
+use crate::cli::{RecordArgs, Verbosity};
+use crate::fault::{Fault, note};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::fs::{Access, access};
 use std::fs;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use vmtax_import::AddedGuest;
-use vmtax_model::{HostFacts, Plan, SECRET_REMOVED, files};
+use vmtax_model::{HostFacts, Plan, Probes, SECRET_REMOVED, files};
 use vmtax_recording::{RecordingsFolder, Writer, check_place};
-use vmtax_runner::{Ended, Recorder, Watch};
+use vmtax_runner::{Ended, Progress, Recorder, Watch};
 use vmtax_studies::{Decisions, analyze, draw_difference, layers_of_tuned, moved_layer};
 use vmtax_vm::Streams;
 use vmtax_workload::CheckedPlan;
@@ -217,4 +218,129 @@ fn whole(
     let recording = vmtax_recording::open(&folder)?;
     report::write(&mut analyze(&recording)?, &folder)?;
     Ok(folder)
+}
+
+/// Progress on standard error.
+pub struct Display {
+    bar: ProgressBar,
+    verbosity: Verbosity,
+    /// True if a line is printed before the output of each run of a command.
+    marks: bool,
+}
+
+impl Display {
+    /// A bar over `trials` trials, on a terminal.
+    pub fn new(trials: u64, verbosity: Verbosity) -> Display {
+        if verbosity != Verbosity::Normal {
+            return Display {
+                bar: ProgressBar::hidden(),
+                verbosity,
+                marks: false,
+            };
+        }
+        // `stderr()` hides itself off a terminal. Twice a second: drawing must not disturb what is measured.
+        let bar =
+            ProgressBar::with_draw_target(Some(trials), ProgressDrawTarget::stderr_with_hz(2));
+        if let Ok(style) =
+            ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {pos}/{len} {wide_msg}")
+        {
+            bar.set_style(style);
+        }
+        Display {
+            bar,
+            verbosity,
+            marks: false,
+        }
+    }
+
+    /// A line of what is done, on a terminal, where nobody knows how many trials there will be.
+    pub fn open_ended(verbosity: Verbosity) -> Display {
+        let display = Display::new(1, verbosity);
+        if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {wide_msg}") {
+            display.bar.set_style(style);
+        }
+        display
+    }
+
+    /// For a command that prints itself: no bar, on a terminal a line before each run.
+    pub fn beside_output(verbosity: Verbosity) -> Display {
+        let marks = verbosity == Verbosity::Normal && std::io::stderr().is_terminal();
+        Display {
+            bar: ProgressBar::hidden(),
+            verbosity,
+            marks,
+        }
+    }
+
+    /// A note, as what is fetched or estimated.
+    pub fn note(&self, line: &str) {
+        if self.verbosity != Verbosity::Quiet {
+            self.warn(line);
+        }
+    }
+
+    /// A line that even `--quiet` prints.
+    pub fn warn(&self, line: &str) {
+        self.bar.suspend(|| note(line));
+    }
+
+    pub fn show(&self, progress: Progress<'_>) {
+        match progress {
+            Progress::Note(line) => return self.note(line),
+            Progress::Preparing => self.step("preparing disks and the guest's image".to_owned()),
+            Progress::Booting { slot } => {
+                self.step(format!("round {}: {} boots", slot.round + 1, slot.machine));
+            }
+            Progress::Trial {
+                slot,
+                probes: Probes::None,
+                ..
+            } if self.marks => {
+                note(&format!("── {}, round {} ──", slot.machine, slot.round + 1));
+            }
+            Progress::Trial { slot, .. } if self.marks => {
+                note(&format!("── {}, traced ──", slot.machine));
+            }
+            Progress::Trial {
+                number,
+                slot,
+                workload,
+                probes,
+            } => {
+                self.bar.set_position(u64::from(number));
+                let under = if probes == Probes::None {
+                    ""
+                } else {
+                    ", traced"
+                };
+                self.step(format!(
+                    "round {}: {} on {}{under}",
+                    slot.round + 1,
+                    workload.name,
+                    slot.machine
+                ));
+            }
+            Progress::LeftOut { range } => {
+                if let Some(line) = vmtax_report::growth::left_out(range) {
+                    self.note(&line);
+                }
+            }
+            Progress::Failed { number, error } => {
+                self.warn(&format!("trial {number} has no result: {error}"))
+            }
+        }
+        self.bar.tick();
+    }
+
+    /// Shows the current step: beside the bar, or as a line.
+    fn step(&self, text: String) {
+        if self.verbosity == Verbosity::Verbose {
+            self.note(&text);
+        }
+        self.bar.set_message(text);
+    }
+
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
 }

@@ -1,29 +1,31 @@
 //! Every study, from its options to a plan, a recording, a report. And those with more than that: `vmtax exec`, whose
 //! command has input, output and an exit status; `vmtax tune`, which tries what a diagnosis proposes, on the running VM
-//! or on a guest that is booted for it; `vmtax compare` of sides, of recordings, or of a recording with its baseline;
+//! or on a guest that is booted for it, and asks on a terminal before it removes a limit, which somebody set for a reason; `vmtax compare` of sides, of recordings, or of a recording with its baseline;
 //! `vmtax reproduce` of published results.
 
-use super::limits::{ask_about_limits, is_conversation};
-use super::progress::Display;
-use super::record::{Recorded, check_folder, record, record_layers, record_profiles};
+use super::record::{Display, Recorded, check_folder, record, record_layers, record_profiles};
 use super::{host, interrupt, note, print, report, write_file};
 use crate::cli::{RecordArgs, StudyArgs};
-use crate::fault::{FAILED, Fault};
+use crate::fault::{FAILED, Fault, tell};
+use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::SIGWINCH;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use vmtax_findings::VmRates;
 use vmtax_host::HostError;
 use vmtax_layers::LayersError;
 use vmtax_model::{HostFacts, Plan, Study};
 use vmtax_recording::{Recording, open};
 use vmtax_report::check as files;
+use vmtax_rules::raised_limit;
 use vmtax_runner::Ended;
 use vmtax_studies::reproduce::{Asked, PublishedResult, ReproduceOptions, all};
 use vmtax_studies::{
-    Answer, CompareOptions, Compared, ExecOptions, LazyHost, OptionsError, StudyError,
+    Answer, CompareOptions, Compared, ExecOptions, LazyHost, LimitAnswer, OptionsError, StudyError,
     StudyOptions, TuneOptions, analyze, check, compare_recordings, diagnosed, forecast,
     profiles_of_guests,
 };
@@ -350,4 +352,49 @@ fn description(result: &PublishedResult) -> Result<String, Fault> {
     Ok(format!(
         "{name}: {title}\n{claim}\nPublished in {source}.\nTakes {takes}.\n\nClaims:\n{claims}\nThe plan:\n{plan}"
     ))
+}
+
+/// Longest answer that is read, bytes.
+const MAX_ANSWER: usize = 64;
+
+/// Returns true if somebody can be asked: questions and answers are on a terminal.
+fn is_conversation() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks about each change of the plan that removes a limit; returns the answers other than yes, by the changes' actions.
+fn ask_about_limits(plan: &Plan, vm: &VmRates) -> Result<BTreeMap<String, LimitAnswer>, Fault> {
+    let mut answers = BTreeMap::new();
+    let candidates = plan.tune().map_or(&[][..], |spec| &spec.candidates);
+    for change in candidates.iter().map(|candidate| &candidate.change) {
+        let Some(raised) = raised_limit(vm, change) else {
+            continue;
+        };
+        let question = format!("{}? [y]es, [r]aise: double it, [N]o: ", change.action);
+        tell(&vmtax_report::printable(&question));
+        let answer = match answer()?.trim() {
+            "y" | "yes" => continue,
+            "r" | "raise" => LimitAnswer::Raise(raised),
+            _ => LimitAnswer::Keep,
+        };
+        answers.insert(change.action.clone(), answer);
+    }
+    Ok(answers)
+}
+
+/// Reads a line of the terminal; empty at its end, and after a signal.
+fn answer() -> Result<String, Fault> {
+    let (interrupt, stdin) = (interrupt()?, io::stdin());
+    let mut fds = [
+        PollFd::new(interrupt, PollFlags::IN),
+        PollFd::new(&stdin, PollFlags::IN),
+    ];
+    let failed = |e: io::Error| Fault::file("reading the answer", e);
+    rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(|e| failed(e.into()))?;
+    if interrupt.raised() {
+        return Ok(String::new());
+    }
+    let mut line = [0; MAX_ANSWER];
+    let length = rustix::io::read(&stdin, &mut line).map_err(|e| failed(e.into()))?;
+    Ok(String::from_utf8_lossy(&line[..length]).into_owned())
 }

@@ -13,8 +13,6 @@ mod compatible;
 mod fit;
 #[cfg(test)]
 mod simulated;
-#[cfg(test)]
-mod simulated_boots;
 mod trials;
 
 pub use trials::growth;

@@ -3,8 +3,8 @@
 //! interrupt, all on the host's clock.
 
 use super::{GuestRequest, NOWHERE};
-use crate::join::guest::GuestWindow;
-use crate::join::host::{Call, HostWindow, Passing};
+use crate::join::sides::GuestWindow;
+use crate::join::sides::{Call, HostWindow, Passing};
 use crate::join::{MatchParams, PassedBy, Reason, RequestPath, View};
 use vmtax_findings::RequestKind;
 use vmtax_model::Checkpoint;

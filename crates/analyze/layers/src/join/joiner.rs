@@ -1,9 +1,9 @@
 //! From the events of both sides, in one order of time, to joined requests. Remembers no more than the requests in
 //! flight need, and one record for each that was joined.
 
-use super::guest::GuestWindow;
-use super::host::HostWindow;
 use super::segments::{Sides, ThreadTable};
+use super::sides::GuestWindow;
+use super::sides::HostWindow;
 use super::{Joined, MatchParams, Operation, Reason, Rejected, RequestPath, View};
 use crate::JoinedRequest;
 use crate::disk::by_calls::InCalls;

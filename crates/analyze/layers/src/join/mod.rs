@@ -1,10 +1,9 @@
 //! From events to requests: each followed through its checkpoints. Here is what all of that works with: the parameters of
 //! the search, a request's path, and the result.
 
-pub(crate) mod guest;
-pub(crate) mod host;
 pub(crate) mod joiner;
 pub(crate) mod segments;
+pub(crate) mod sides;
 pub(crate) mod window;
 
 use crate::JoinedRequest;

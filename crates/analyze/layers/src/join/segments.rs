@@ -1,7 +1,7 @@
 //! States of a request between its checkpoints: each moment is in exactly one state.
 
-use super::guest::GuestWindow;
-use super::host::HostWindow;
+use super::sides::GuestWindow;
+use super::sides::HostWindow;
 use super::window::{PathStep, Sleep, critical_path};
 use super::{PassedBy, RequestPath};
 use crate::disk::GuestRequest;

@@ -4,8 +4,8 @@
 
 use super::{Frames, SENDS};
 use crate::events::moment_at;
-use crate::join::guest::{GuestPacket, GuestWindow};
-use crate::join::host::HostWindow;
+use crate::join::sides::HostWindow;
+use crate::join::sides::{GuestPacket, GuestWindow};
 use crate::join::{MatchParams, Reason, RequestPath, View};
 use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
 use vmtax_trace::Moment;

@@ -6,7 +6,7 @@ use super::follow::{by_vhost, filled, set_read};
 use crate::JoinedRequest;
 use crate::disk::{Ended, GuestRequest};
 use crate::events::{Event, HostEvent};
-use crate::join::host::{HostWindow, PassingPacket};
+use crate::join::sides::{HostWindow, PassingPacket};
 use crate::join::{Reason, RequestPath};
 use std::collections::HashMap;
 use vmtax_findings::{BatchKind, Batching, RequestKind};

@@ -3,7 +3,7 @@
 
 use super::follow::{Follow, SendCall, set_read};
 use super::{RECEIVES, SENDS};
-use crate::join::host::PassingPacket;
+use crate::join::sides::PassingPacket;
 use crate::join::{Reason, RequestPath};
 use vmtax_model::{Checkpoint as C, Stamped};
 use vmtax_trace::{Moment, Packet};

@@ -12,7 +12,7 @@ mod tests;
 
 use crate::JoinedRequest;
 use crate::events::{Event, GuestEvent, HostEvent};
-use crate::join::host::HostWindow;
+use crate::join::sides::HostWindow;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use vmtax_findings::{BatchKind, Batching, PacketCounts};

@@ -3,7 +3,7 @@
 //! on decides.
 
 use super::follow::{Follow, in_softirq};
-use crate::join::guest::GuestPacket;
+use crate::join::sides::GuestPacket;
 use crate::join::{Reason, RequestPath};
 use vmtax_model::{Checkpoint as C, Stamped, thread_of_round_trip};
 use vmtax_trace::Moment;

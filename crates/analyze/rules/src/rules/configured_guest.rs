@@ -101,14 +101,8 @@ const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
                 missing.join(", ")
             ))
         });
-        let values = || vec![("FLAGS", flags.join(",")), ("NAMES", elements.join(", "))];
-        found
-            .into_iter()
-            .map(|finding| Finding {
-                values: values(),
-                ..finding
-            })
-            .collect()
+        let values = vec![("FLAGS", flags.join(",")), ("NAMES", elements.join(", "))];
+        with_values(found, &values)
     },
 };
 
@@ -155,13 +149,7 @@ const WINDOWS_SOCKETS: Rule = Rule {
             ))
         });
         let cpus = evidence.configuration.map_or(1, |vm| vm.cpus).to_string();
-        found
-            .into_iter()
-            .map(|finding| Finding {
-                values: vec![("CPUS", cpus.clone())],
-                ..finding
-            })
-            .collect()
+        with_values(found, &[("CPUS", cpus)])
     },
 };
 
@@ -241,13 +229,7 @@ const KVM_FEATURES: Rule = Rule {
             .map(|name| format!("{name}=off"))
             .collect::<Vec<_>>()
             .join(", ");
-        found
-            .into_iter()
-            .map(|finding| Finding {
-                values: vec![("OFF", names.clone())],
-                ..finding
-            })
-            .collect()
+        with_values(found, &[("OFF", names)])
     },
 };
 
@@ -324,6 +306,14 @@ fn missing_enlightenments(vm: &VmConfiguration) -> Vec<&'static str> {
 fn flag(name: &str) -> String {
     let value = if name == "spinlocks" { "=0x1fff" } else { "" };
     format!("hv-{name}{value}")
+}
+
+/// Findings whose remedies have these words filled in.
+fn with_values(mut found: Vec<Finding>, values: &[(&'static str, String)]) -> Vec<Finding> {
+    for finding in &mut found {
+        finding.values = values.to_vec();
+    }
+    found
 }
 
 #[cfg(test)]

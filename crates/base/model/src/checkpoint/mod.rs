@@ -5,7 +5,6 @@
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-mod paths;
 mod table;
 
 pub use table::{Checkpoint, CheckpointInfo, DISK, NETWORK};
@@ -37,10 +36,9 @@ pub enum Side {
 }
 
 /// A part of the stack that a request passes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, VariantArray,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(VariantArray)]
 pub enum Layer {
     /// The program in the guest.
     GuestApplication,

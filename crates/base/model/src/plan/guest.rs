@@ -312,19 +312,9 @@ fn is_zero(count: &u32) -> bool {
 }
 
 /// Placement of a guest's threads on the host's CPUs; a native trial then has the CPUs of the vCPUs.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    strum::VariantArray,
-    strum::VariantNames,
-    strum::IntoStaticStr,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::VariantArray, strum::VariantNames, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Pinning {
     /// Where the host's scheduler puts them.

@@ -8,10 +8,10 @@
 mod assignments;
 mod forms;
 mod found;
-mod options;
 
 pub use found::SECRET_REMOVED;
 
+use assignments::values_of_words;
 use found::Found;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
 
 /// Returns the words of a command line, as a program gets them, with [`SECRET_REMOVED`] in the place of each secret.
 pub fn words_without_secrets(words: &[String]) -> Vec<String> {
-    let values = options::values_of_words(words);
+    let values = values_of_words(words);
     let words = words.iter().zip(values);
     words
         .map(|(word, value)| {

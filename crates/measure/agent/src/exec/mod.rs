@@ -2,18 +2,15 @@
 //! its end; accounted for.
 
 mod pump;
-mod root;
-mod run_queue;
 mod start;
 
 use crate::trial::GuestTracer;
 use crate::{AgentError, Failure, kernel, reply_or_broken, send, send_frame, ship};
 use procfs::process::{self, Process};
-use pump::{End, Pump};
-pub(crate) use root::{ROOT, prepare};
-use run_queue::RunQueueWaits;
+use pump::{Pump, RunQueueWaits};
 use rustix::fd::BorrowedFd;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
+pub(crate) use start::{ROOT, prepare};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -83,40 +80,39 @@ fn execute(
     pump.send_reply(&Reply::Ended)?;
     let left = if launch.stays { 0 } else { kill_all_but(&stay) };
     let rest = pump.drain();
-    let End {
-        status,
-        usage,
-        waited_s,
-    } = ended?;
+    let end = ended?;
     rest?;
-    let timed_out = pump.timed_out;
+    if pump.timed_out {
+        return Ok(killed(launch.timeout_s));
+    }
     // From here on the channel waits for the controller again.
     drop(pump);
-    if timed_out {
-        let seconds = launch.timeout_s;
-        let error = format!("the command was killed after {seconds} s: use a longer --timeout");
-        let status = TIMED_OUT;
-        return Ok(Reply::NotRun { status, error });
-    }
     let counted = after.since(&before);
-    let mut result = result(wall, &usage, &counted);
+    let mut result = result(wall, &end.usage, &counted);
     if guest {
-        result.notes = root::notes(places);
+        result.notes = start::notes(places);
     }
     switched_off.map_err(Failure::Trial)?;
     if let Some(trace) = &mut trace {
-        ship(&mut |frame| send_frame(channel, frame), |ship| {
-            trace.save(ship)
-        })?;
+        let mut send = |frame: &[u8]| send_frame(channel, frame);
+        ship(&mut send, |ship| trace.save(ship))?;
     }
     Ok(Reply::Ran {
         execution: Execution {
-            waited_s,
-            ..counted.execution(status, left)
+            waited_s: end.waited_s,
+            ..counted.execution(end.status, left)
         },
         result: Box::new(result),
         observed: trace.map(|trace| trace.observed),
     })
+}
+
+/// The reply on a command that did not end in its time.
+fn killed(timeout_s: u32) -> Reply {
+    Reply::NotRun {
+        status: TIMED_OUT,
+        error: format!("the command was killed after {timeout_s} s: use a longer --timeout"),
+    }
 }
 
 /// The command's figures.

@@ -6,7 +6,6 @@ mod domain;
 mod domain_edit;
 pub(crate) mod domain_xml;
 pub(crate) mod drives;
-mod image;
 pub(crate) mod line;
 mod source;
 

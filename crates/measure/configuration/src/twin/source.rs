@@ -1,7 +1,8 @@
 //! Sources of a test guest that people give: a VM's name, a file, a command line.
 
+use super::drives::read_images;
 use super::line::{Line, last_start};
-use super::{Twin, TwinError, command_line, domain, edit_domain, image};
+use super::{Twin, TwinError, command_line, domain, edit_domain};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use vmtax_model::{Manager, VmSettings, shell_words, without_secrets};
@@ -40,7 +41,7 @@ pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
         of_vm(like, disk)?
     };
     keep_trusted_program(&mut twin);
-    image::add(&mut twin);
+    read_images(&mut twin);
     twin.shorten_lines();
     Ok(twin)
 }

@@ -3,7 +3,7 @@
 
 use super::in_kernel::ROWS;
 use crate::clock::monotonic_ns;
-use crate::perf::event::{Ring, enable, open, tracepoint, write_into};
+use crate::perf::{Ring, enable, open, tracepoint, write_into};
 use crate::perf::{layout, online, records};
 use crate::{ProbeError, tracefs};
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordParseInfo, SampleFormat};

@@ -3,15 +3,13 @@
 
 mod cgroup;
 mod host;
-mod host_activity;
 
 pub use crate::process::{clients, socket_server};
 pub use cgroup::{
     Cgroups, ThreadCgroups, cgroup_counters, cpu_quotas, cpuset, low_cpu_weights, memory_limit,
     thread_groups, throttled_us,
 };
-pub use host::host_counters;
-pub use host_activity::HostSample;
+pub use host::{HostSample, host_counters};
 
 use crate::clock::{monotonic_ns, own_cpu_time};
 use crate::host_disk;

@@ -3,9 +3,8 @@
 
 #[cfg(test)]
 mod engines_tests;
-mod facts;
-mod figures;
 mod read;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -14,11 +13,11 @@ pub use read::read as read_dataset;
 use crate::joined::ObservedTrials;
 use crate::table::{Change, Rows, write_whole};
 use crate::{ExportError, Requests, Run, Segments};
-use facts::Observed;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
+use tables::{Observed, comparison_rows, fact_rows, figure_rows};
 use vmtax_recording::{Recording, RecordingsFolder};
 
 /// A folder of tables.
@@ -60,9 +59,9 @@ impl Dataset {
         let run = Run::identify(recording, self.hash_host)?;
         let mut added = Added::default();
         let tables = [
-            ("figures", figures::rows(recording, &run)),
-            ("facts", facts::rows(recording, &run)),
-            ("comparisons", figures::comparison_rows(recording, &run)),
+            ("figures", figure_rows(recording, &run)),
+            ("facts", fact_rows(recording, &run)),
+            ("comparisons", comparison_rows(recording, &run)),
         ];
         self.put_all(tables, &run, &mut added)?;
         // What was observed may be damaged, and then the others are there.

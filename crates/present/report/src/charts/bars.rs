@@ -1,11 +1,11 @@
 //! Costs on an axis of ratios, as bars from ×1 with whiskers or as intervals around it; the parts of a command's time on a
-//! guest as bars, beside the same parts natively.
+//! guest as bars, beside the same parts natively; figures without and with changes, two bars each.
 
-use super::sketch::{self, Line, mark, sketch};
-use super::{Axis, ends, percent};
+use super::{Axis, Line, MAX_LINES, ends, mark, percent, sketch};
 use crate::engine::Chart;
-use crate::number::{self, difference, factor, ratio, significant, value};
-use crate::text::Joined;
+use crate::number;
+use crate::number::{difference, factor, ratio, significant, value};
+use crate::text::{Joined, Paint};
 use crate::view::by_workload;
 use crate::view::verdict::{class, interval};
 use maud::{Markup, html};
@@ -96,11 +96,11 @@ impl Chart for Bars {
         let mut lanes: Vec<_> = lanes
             .filter_map(|(row, lane)| Some((row, lane, lane.cost?)))
             .collect();
-        let left_out = lanes.len().saturating_sub(sketch::MOST);
+        let left_out = lanes.len().saturating_sub(MAX_LINES);
         if left_out > 0 {
             let distance = |cost: &Estimate| cost.median.max(f64::MIN_POSITIVE).ln().abs();
             lanes.sort_by(|a, b| distance(&b.2).total_cmp(&distance(&a.2)));
-            lanes.truncate(sketch::MOST);
+            lanes.truncate(MAX_LINES);
         }
         let axis = Axis::for_ratios(&self.costs());
         let one = axis.at(1.0);
@@ -206,11 +206,11 @@ impl Chart for Intervals<'_> {
         let axis = self.axis();
         let one = axis.at(1.0);
         let mut rows: Vec<&Compared> = self.against.rows.iter().collect();
-        let left_out = rows.len().saturating_sub(sketch::MOST);
+        let left_out = rows.len().saturating_sub(MAX_LINES);
         if left_out > 0 {
             let is_same = |row: &&Compared| row.comparison.verdict == Verdict::Equivalent;
             rows.sort_by_key(is_same);
-            rows.truncate(sketch::MOST);
+            rows.truncate(MAX_LINES);
         }
         let line = |row: &&Compared| {
             let (estimate, at) = (deciding(row), axis.at(row.comparison.ratio.median));
@@ -372,7 +372,7 @@ impl Chart for Parts {
                 marks: guest_bar.into_iter().chain(native).collect(),
             }
         };
-        let lines: Vec<Line> = self.rows.iter().take(sketch::MOST).map(line).collect();
+        let lines: Vec<Line> = self.rows.iter().take(MAX_LINES).map(line).collect();
         let natively = self.rows.iter().any(|row| row.1.is_some());
         let natively = if natively {
             ", of it ▒ as natively"
@@ -381,5 +381,70 @@ impl Chart for Parts {
         };
         let legend = format!("█ {}{natively}\n", self.machine);
         (!lines.is_empty()).then(|| sketch(&lines, width) + &legend)
+    }
+}
+
+/// Pairs of figures; the first is the one that decides.
+pub struct Pairs(pub Vec<Pair>);
+
+/// A figure without and with changes.
+pub struct Pair {
+    /// Name of the figure.
+    pub name: String,
+    /// Both values, in the same unit.
+    pub values: [f64; 2],
+    /// Both values as texts.
+    pub texts: [String; 2],
+}
+
+impl Pair {
+    /// Both values in percent of the larger.
+    fn lengths(&self) -> [f64; 2] {
+        let largest = self.values[0].max(self.values[1]).max(f64::MIN_POSITIVE);
+        self.values
+            .map(|value| (value / largest * 100.0).clamp(0.0, 100.0))
+    }
+}
+
+/// Bars of a figure, in their order: name and class of the colour.
+const BARS: [(&str, &str); 2] = [("without", "native"), ("with", "kvm")];
+
+impl Chart for Pairs {
+    fn svg(&self) -> Markup {
+        html! {
+            p.legend { @for (name, class) in BARS { span.key.(class) { (name) } } }
+            div.chart {
+                @for pair in &self.0 { (pair_row(pair)) }
+            }
+        }
+    }
+
+    fn text(&self, width: usize, _paint: Paint) -> Option<String> {
+        let pair = self.0.first()?;
+        let lines = BARS.iter().zip(pair.lengths()).zip(&pair.texts);
+        let line = |(((name, _), length), text): ((&(&str, &str), f64), &String)| Line {
+            name: (*name).to_owned(),
+            figure: text.clone(),
+            marks: vec![mark('█', 0.0, length)],
+        };
+        let lines: Vec<Line> = lines.map(line).collect();
+        Some(format!("{}\n{}\n", pair.name, sketch(&lines, width)))
+    }
+}
+
+fn pair_row(pair: &Pair) -> Markup {
+    let [without, with] = &pair.texts;
+    html! {
+        div.row {
+            span.name { (pair.name) }
+            svg height="40" role="img" aria-label={ (pair.name) ": " (without) " without, " (with) " with" } {
+                @for (i, length) in pair.lengths().into_iter().enumerate() {
+                    g.(BARS[i].1).full { rect width=(percent(length.max(0.2))) y=(5 + 18 * i) height="12" rx="2" {} }
+                }
+            }
+            span.figures {
+                @for (i, text) in pair.texts.iter().enumerate() { span.(BARS[i].1) { b { (text) } } }
+            }
+        }
     }
 }

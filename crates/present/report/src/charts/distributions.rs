@@ -1,7 +1,7 @@
 //! Distributions: latencies of each machine as areas, quantiles as marks on one axis, each round's value as a dot; hosts as dots
 //! on one axis of ratios, a lane for each class or each value of a fact.
 
-use super::{Axis, percent, sketch};
+use super::{Axis, Line, mark, percent, sketch};
 use crate::engine::Chart;
 use crate::number;
 use crate::number::{count, counted, nanoseconds, nanoseconds_tick, ratio, significant};
@@ -122,15 +122,15 @@ impl Chart for Marks<'_> {
         let axis = Axis::log(&ends.collect::<Vec<f64>>());
         let line = |one: &Mark| {
             let [p50, p99] = [one.figure.p50_ns, one.figure.p99_ns].map(|ns| axis.at(ns));
-            sketch::Line {
+            Line {
                 name: one.name.clone(),
                 figure: nanoseconds(one.figure.p50_ns),
-                marks: vec![sketch::mark('─', p50, p99), sketch::mark('●', p50, p50)],
+                marks: vec![mark('─', p50, p99), mark('●', p50, p50)],
             }
         };
-        let lines: Vec<sketch::Line> = self.0.iter().map(line).collect();
+        let lines: Vec<Line> = self.0.iter().map(line).collect();
         let legend = "● p50, ─ to p99, on a logarithmic axis\n";
-        (!lines.is_empty()).then(|| sketch::sketch(&lines, width) + legend)
+        (!lines.is_empty()).then(|| sketch(&lines, width) + legend)
     }
 }
 

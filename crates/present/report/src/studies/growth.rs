@@ -1,6 +1,6 @@
 //! `scale`: which costs grow with a size, by which growth law, and what one more costs.
 
-use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
+use crate::charts::series::{Curves, cost_label, law_label, machine_label};
 use crate::engine::{
     Block, Cell, Figure, Filled, Notice, Report, Section, Table, Tile, figures, words,
 };

@@ -12,6 +12,7 @@ pub use host::{Statement, host_lines, host_statements, vm_statement};
 use crate::engine::{Block, Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, counted, percent};
 use crate::text::{Joined, grouped, only_if};
+use crate::view::NO_VM;
 use std::collections::BTreeSet;
 use vmtax_findings::{TopSample, VmRates};
 use vmtax_model::Counter;
@@ -90,9 +91,7 @@ fn answer(sample: &TopSample) -> String {
         .max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
     match worst {
         Some((label, advice)) => format!("{label}: {}", advice.finding),
-        None if sample.vms.is_empty() => {
-            "No VM runs on this host, or none that this user can see.".to_owned()
-        }
+        None if sample.vms.is_empty() => NO_VM.to_owned(),
         None => {
             let vms = counted(sample.vms.len() as u64, "VM");
             let unknown = not_known_to_run(&sample.vms);

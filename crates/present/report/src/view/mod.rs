@@ -17,6 +17,9 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
+/// Answer of each report about a host without VMs.
+pub const NO_VM: &str = "No VM runs on this host, or none that this user can see.";
+
 /// Rows that each have a metric, workload by workload.
 pub fn by_workload<R>(rows: &[R], metric: impl Fn(&R) -> Metric) -> Vec<(WorkloadName, Vec<&R>)> {
     let of_workload = |workload: WorkloadName| {

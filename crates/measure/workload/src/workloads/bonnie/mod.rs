@@ -5,14 +5,13 @@
 //! fsync and close, which its rate includes; creating and deleting end with `sync(2)`. Bonnie++ waits three seconds
 //! before the seeks, outside what it times; here nothing waits. It writes in the share's folder `scratch`.
 
-mod blocks;
-mod names;
+mod operations;
 
 use crate::descriptor::{Room, Workload, Yield, workload};
 use crate::options::{count, size};
 use crate::share::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
 use crate::{Clock, WorkloadError};
-use blocks::Done;
+use operations::{Done, File, Files, Order, Small, seek_randomly};
 use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
 workload! {
@@ -70,29 +69,29 @@ impl Workload for Bonnie {
         got.notes.extend(room(share, size));
         let began = clock.start();
         if size > 0 {
-            let file = blocks::File::new(folder.0.join("file"), size, clock)?;
+            let file = File::new(folder.0.join("file"), size, clock)?;
             let mebibytes = size as f64 / (1 << 20) as f64;
             let mut rate = |metric, done: Done| add(&mut got, metric, mebibytes, done);
             rate(Metric::BonnieWrite, file.write()?);
             rate(Metric::BonnieRewrite, file.rewrite()?);
             rate(Metric::BonnieRead, file.read()?);
             if self.seeks > 0 {
-                let done = blocks::seek_randomly(&file, self.seeks)?;
+                let done = seek_randomly(&file, self.seeks)?;
                 add(&mut got, Metric::BonnieSeeks, self.seeks.into(), done);
             }
         }
         if files > 0 {
-            let small = names::Small {
+            let small = Small {
                 folder: folder.0.join("files"),
                 count: files,
                 bytes: self.file_size,
             };
             let mut rate = |metric, done: Done| add(&mut got, metric, files as f64, done);
-            let in_order = names::Files::create(&small, names::Order::InOrder, clock)?;
+            let in_order = Files::create(&small, Order::InOrder, clock)?;
             rate(Metric::BonnieCreateSeq, in_order.created);
             rate(Metric::BonnieStatSeq, in_order.files.stat_in_order()?);
             rate(Metric::BonnieDeleteSeq, in_order.files.delete_in_order()?);
-            let mut at_random = names::Files::create(&small, names::Order::AtRandom, clock)?;
+            let mut at_random = Files::create(&small, Order::AtRandom, clock)?;
             rate(Metric::BonnieCreateRandom, at_random.created);
             rate(Metric::BonnieStatRandom, at_random.files.stat_at_random()?);
             let deleted = at_random.files.delete_at_random()?;

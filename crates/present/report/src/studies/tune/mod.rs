@@ -3,7 +3,7 @@
 pub mod guest;
 pub mod vm;
 
-use crate::charts::before_after::{Pair, Pairs};
+use crate::charts::bars::{Pair, Pairs};
 use crate::engine::{
     Block, Cell, Figure, Filled, Notice, Section, Table, Tone, alike, figures, words,
 };
