@@ -8,6 +8,7 @@ pub(crate) mod domain_xml;
 pub(crate) mod drives;
 mod image;
 pub(crate) mod line;
+pub(crate) mod paste;
 mod source;
 
 pub use domain_edit::{DomainEdit, edit_domain};
