@@ -167,8 +167,8 @@ fn fios_jobs_end_with_it() {
         Ok(child) => child,
         Err(why) => return vmtax_model::testing::skipped(&why),
     };
-    // fio and its jobs.
-    assert!(waits_for(|| descendants(child.id()).len() >= 3));
+    // Natively fio itself is one more.
+    assert!(waits_for(|| descendants(child.id()).len() >= 2));
     let all = descendants(child.id());
     child.kill().unwrap();
     let _ = child.wait();
