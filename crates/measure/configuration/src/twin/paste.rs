@@ -138,7 +138,8 @@ pub(crate) fn xml(text: &str) -> Option<&str> {
         let behind = line
             .strip_prefix("<domain")
             .or(line.strip_prefix("<domstatus"));
-        line.starts_with("<?xml") || behind.is_some_and(|rest| rest.starts_with([' ', '>', '\t']))
+        let ends = |rest: &str| rest.is_empty() || rest.starts_with([' ', '>', '\t']);
+        line.starts_with("<?xml") || behind.is_some_and(ends)
     };
     let begin = if text.starts_with('<') {
         text
@@ -274,13 +275,17 @@ mod tests {
         let stored =
             "<!-- edited by virsh -->\n<domstatus>\n<domain/>\n</domstatus>\n<!-- end -->\n";
         assert_eq!(xml(stored), Some(stored));
+        assert_eq!(
+            xml("$ cat a\n<domain\n  type='kvm'/>"),
+            Some("<domain\n  type='kvm'/>")
+        );
         assert_eq!(xml("qemu-kvm <domains> -m 1G"), None);
         assert_eq!(xml("qemu-kvm \\\n <domains> -m 1G"), None);
     }
 
     #[test]
     fn the_arguments_in_proc_are_read_as_they_are() {
-        let bytes = "/usr/bin/qemu-kvm\0-name\0it's my vm\0-append\0\0-m\01G\0";
+        let bytes = "/usr/bin/qemu-kvm\0-name\0it's my vm\0-append\0\0-m\x001G\0";
         let read = ["-name", "it's my vm", "-append", "", "-m", "1G"];
         assert_eq!(words(&printed_arguments(bytes).unwrap()), read);
         let shown = bytes.replace('\0', "^@");

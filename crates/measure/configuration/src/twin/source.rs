@@ -372,7 +372,7 @@ mod tests {
                 .contains("s3cret")
         );
         assert_eq!(
-            read_text(&b"qemu-kvm\0-m\01G\0-spice\0password=s3cret,port=1\0"[..]).unwrap(),
+            read_text(&b"qemu-kvm\0-m\x001G\0-spice\0password=s3cret,port=1\0"[..]).unwrap(),
             "qemu-kvm -m 1G -spice password=SECRET-REMOVED,port=1"
         );
     }

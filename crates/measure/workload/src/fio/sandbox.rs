@@ -402,9 +402,10 @@ fn become_first() -> io::Result<()> {
         while libc::waitpid(first, &raw mut status, 0) < 0
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
-        libc::_exit(match libc::WIFEXITED(status) {
-            true => libc::WEXITSTATUS(status),
-            false => 128 + libc::WTERMSIG(status),
+        libc::_exit(if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            128 + libc::WTERMSIG(status)
         })
     }
 }
