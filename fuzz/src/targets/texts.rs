@@ -89,7 +89,9 @@ const SECRET: &str = "Q7zT9secretless0w";
 
 /// A text that somebody pastes for a review: a VM's configuration, an output of fio or of `perf kvm stat report`.
 pub fn review(data: &[u8]) {
-    let _ = vmtax_configuration::read_text(data);
+    if let Ok(read) = vmtax_configuration::read_text(data) {
+        let _ = vmtax_configuration::configuration(&read);
+    }
     let text = String::from_utf8_lossy(data);
     let place = (0..=text.len() / 2)
         .rev()

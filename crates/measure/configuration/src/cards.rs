@@ -75,9 +75,9 @@ fn old_nics(arguments: &Arguments, own: &str) -> Vec<ConfiguredNic> {
     nics.collect()
 }
 
-/// QEMU's default for a tap is not to use it.
+/// QEMU's default for a tap is not to use it; for the tap that its helper makes (`bridge`) it cannot.
 fn has_vhost(backend: &Properties) -> Option<bool> {
-    let is_tap = matches!(backend.first("type"), Some("tap"));
+    let is_tap = matches!(backend.first("type"), Some("tap" | "bridge"));
     let given = backend.get("vhost").map(|value| is_on(value) == Some(true));
     let has_descriptor = backend.all().any(|(key, _)| key.starts_with("vhostfd"));
     is_tap.then(|| has_descriptor || given.unwrap_or(false))
@@ -112,6 +112,10 @@ mod tests {
         assert_eq!(
             cards("q35", "kvm -M q35 -net nic -net tap,ifname=t,vhost=on"),
             card("e1000e", "tap", Some(true))
+        );
+        assert_eq!(
+            cards("pc", "kvm -netdev bridge,id=n -device virtio-net,netdev=n"),
+            card("virtio", "bridge", Some(false))
         );
         assert_eq!(cards("pc", "kvm -net none"), []);
     }

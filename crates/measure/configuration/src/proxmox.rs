@@ -13,9 +13,70 @@ const DISKS: [(&str, &str); 4] = [
     ("ide", "ide"),
 ];
 /// Keys of which every VM's file has some, beside those of its devices.
-const USUAL: [&str; 14] = [
-    "bios", "boot", "bootdisk", "cores", "machine", "memory", "numa", "ostype", "scsihw",
+const USUAL: [&str; 15] = [
+    "agent", "bios", "boot", "bootdisk", "cores", "machine", "memory", "numa", "ostype", "scsihw",
     "smbios1", "sockets", "vga", "vmgenid", "vcpus",
+];
+/// Further keys, without their numbers.
+const OTHERS: [&str; 58] = [
+    "acpi",
+    "affinity",
+    "allow-ksm",
+    "amd-sev",
+    "arch",
+    "args",
+    "audio",
+    "autostart",
+    "balloon",
+    "cdrom",
+    "cicustom",
+    "cipassword",
+    "citype",
+    "ciupgrade",
+    "ciuser",
+    "cpu",
+    "cpulimit",
+    "cpuunits",
+    "description",
+    "digest",
+    "freeze",
+    "hookscript",
+    "hotplug",
+    "hugepages",
+    "intel-tdx",
+    "ipconfig",
+    "ivshmem",
+    "keephugepages",
+    "keyboard",
+    "kvm",
+    "localtime",
+    "lock",
+    "meta",
+    "migrate_downtime",
+    "migrate_speed",
+    "name",
+    "nameserver",
+    "onboot",
+    "parallel",
+    "protection",
+    "reboot",
+    "rng",
+    "searchdomain",
+    "serial",
+    "shares",
+    "spice_enhancements",
+    "sshkeys",
+    "startdate",
+    "startup",
+    "tablet",
+    "tags",
+    "tdf",
+    "template",
+    "tpmstate",
+    "unused",
+    "usb",
+    "virtiofs",
+    "watchdog",
 ];
 /// Keys of devices, without their numbers.
 const DEVICES: [&str; 7] = ["virtio", "scsi", "sata", "ide", "net", "efidisk", "hostpci"];
@@ -52,10 +113,22 @@ fn device(key: &str) -> Option<&str> {
     (kind.len() < key.len() && DEVICES.contains(&kind)).then_some(kind)
 }
 
-/// Returns true for a text with at least two of the keys that a VM has.
+/// Returns true for a text with at least two of the keys that each VM has, or with one and none but a VM's.
 pub(super) fn is_config(text: &str) -> bool {
     let is_usual = |key: &str| USUAL.contains(&key) || device(key).is_some();
-    entries(text).filter(|(key, _)| is_usual(key)).count() >= 2
+    let is_known = |key: &str| {
+        let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
+        is_usual(key) || OTHERS.contains(&kind)
+    };
+    match entries(text).filter(|(key, _)| is_usual(key)).count() {
+        0 => false,
+        1 => {
+            let mut lines = text.lines().take_while(|line| !line.starts_with('['));
+            let is_entry = |line: &str| line.split_once(": ").is_some_and(|(key, _)| is_known(key));
+            lines.all(|line| line.starts_with('#') || line.trim().is_empty() || is_entry(line))
+        }
+        _ => true,
+    }
 }
 
 /// The value of a key.
@@ -290,6 +363,16 @@ mod tests {
                     scsi0: local-lvm:vm-1-disk-0,cache=writethrough,iops_rd=300,mbps=20,iothread=1,size=32G\nide2: none,media=cdrom\n\
                     net0: e1000=BC:24:11:00:00:01,bridge=vmbr0,rate=10\ncpulimit: 1.5\nargs: -icount 1\n[snap]\nscsi9: a:b";
         assert!(is_config(text));
+        assert!(is_config(
+            "# a note\nmachine: q35,viommu=intel\ncpu: host\n"
+        ));
+        for other in [
+            "name: a\ntags: b",
+            "machine: q35\nimage: b",
+            "machine: q35\nversion 2",
+        ] {
+            assert!(!is_config(other), "{other}");
+        }
         let found = read(text).unwrap();
         assert_eq!(
             (found.cpus, found.memory, found.cpu_limit),

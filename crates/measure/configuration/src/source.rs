@@ -1,29 +1,30 @@
 //! The kinds of text that have the configuration of a VM.
 
 use super::{ConfigurationError, command_line, domain, proxmox};
-use crate::twin::line::{Line, is_program, last_start};
+use crate::twin::line::{Line, is_program};
+use crate::twin::paste;
 use vmtax_model::VmConfiguration;
 use vmtax_vmm::qemu::arguments::Arguments;
 
-/// Reads a QEMU command line, also in a shell's script, `qm showcmd`'s output or libvirt's log, a domain of libvirt, or a
-/// VM's file of Proxmox; `None` for any other text.
+/// Reads a QEMU command line, also in a shell's script, a unit of systemd, a list of processes, `qm showcmd`'s output or libvirt's
+/// log, a domain of libvirt, or a VM's file of Proxmox; `None` for any other text.
 ///
 /// # Errors
 /// [`ConfigurationError`] where the text is of a VM but has a fault.
 pub fn configuration(text: &str) -> Result<Option<VmConfiguration>, ConfigurationError> {
-    let begin = text.trim_start_matches('\u{feff}').trim_start();
-    if begin.starts_with('<') {
-        return domain::read(begin).map(Some);
+    if let Some(xml) = paste::xml(text) {
+        return domain::read(xml).map(Some);
     }
+    let begin = text.trim_start_matches('\u{feff}').trim_start();
     if proxmox::is_config(begin) {
         return proxmox::read(begin).map(Some);
     }
-    let text = last_start(text);
     // Text of another kind may have a quote without its end.
-    if !text.contains("qemu") && !text.contains("kvm") {
+    let lower = text.to_ascii_lowercase();
+    if !lower.contains("qemu") && !lower.contains("kvm") {
         return Ok(None);
     }
-    let line = Line::find(text)?;
+    let line = paste::line(text)?;
     line.map(|line| command_line::read(&line)).transpose()
 }
 

@@ -413,7 +413,8 @@ fn by_hand_pairs_of_libvirt_are_read_alike() {
         compare_twins(pair, &mut all);
         (all, kind)
     });
-    assert!(counts["read"] > 800, "{counts:?}");
+    // libvirt 9.0 has 687, in the folder qemuxml2argvdata; 11.3 has 831.
+    assert!(counts["read"] > 600, "{counts:?}");
     assert!(!counts.contains_key("no configuration"), "{counts:?}");
 }
 

@@ -91,7 +91,11 @@ impl Pasted {
         let (text, name) = if is_file {
             (read(given)?, given)
         } else {
-            (without_secrets(given).into_owned(), "the argument")
+            let text = vmtax_configuration::read_text(given.as_bytes());
+            (
+                text.map_err(|e| Fault::Usage(format!("the argument: {e}")))?,
+                "the argument",
+            )
         };
         let described = |what: &str| format!("{what} in {name}");
         let jobs = vmtax_runner::fio_jobs(&text);

@@ -5,7 +5,13 @@ use vmtax_model::shell_words;
 use vmtax_vmm::qemu::arguments::{Arguments, has_argument};
 
 /// QEMU's program for x86-64, and its names of distributions.
-const PROGRAMS: [&str; 4] = ["qemu-system-x86_64", "qemu-kvm", "kvm", "qemu"];
+const PROGRAMS: [&str; 5] = [
+    "qemu-system-x86_64",
+    "qemu-system",
+    "qemu-kvm",
+    "kvm",
+    "qemu",
+];
 /// Programs that decide on which CPUs, with which priority or within which limits QEMU runs.
 const WRAPPERS: [&str; 9] = [
     "cgexec",
@@ -56,9 +62,11 @@ impl Line {
         let (mut command, mut pieces) = (Command::default(), Pieces { rest: text });
         while let Some(piece) = pieces.next()? {
             if piece.raw.starts_with('#') {
-                let is_prompt = has_root_prompt && command.words.is_empty() && piece.raw == "#";
-                if !is_prompt {
+                let begins = command.words.is_empty() || piece.begins_line;
+                if !(has_root_prompt && begins && piece.raw == "#") {
                     pieces.skip_line();
+                } else if let Some(line) = Line::of(std::mem::take(&mut command).words)? {
+                    return Ok(Some(line));
                 }
                 continue;
             }
@@ -88,10 +96,7 @@ impl Line {
         // `user@host:~$`, `[user@host ~]#`
         let prompt = wrappers.iter().take(2).position(is_prompt);
         wrappers.drain(..prompt.map_or(0, |at| at + 1));
-        let is_before_qemu = |word: &String| {
-            let name = file_name(word);
-            WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name) || is_assignment(word)
-        };
+        let is_before_qemu = |word: &String| is_wrapper(word) || is_assignment(word);
         let mut all = wrappers.iter();
         let begin = all.position(|word| is_program(word) && !is_assignment(word));
         let is_line = |at: &usize| *at == 0 || wrappers.first().is_some_and(is_before_qemu);
@@ -319,7 +324,8 @@ fn placeholder(word: &str) -> Option<&str> {
         let bare = part.trim_start_matches('[');
         let is_named =
             part.starts_with('<') && part.ends_with(|c: char| c == '>' || c.is_alphanumeric());
-        bare.starts_with("...") || bare.starts_with('…') || (is_named && part.len() > 1)
+        let is_cut = bare.starts_with("...") || bare.starts_with('…') || part.ends_with('…');
+        is_cut || (is_named && part.len() > 1)
     };
     word.split([',', '='])
         .find(is_one)
@@ -343,25 +349,20 @@ fn optional(word: &str) -> Option<&str> {
     })
 }
 
-/// The command line in a file: of libvirt's log of a domain the last.
-pub(crate) fn last_start(text: &str) -> &str {
-    let Some((_, rest)) = text.rsplit_once(": starting up libvirt version") else {
-        return text;
-    };
-    let log = rest.split_once('\n').map_or("", |(_, log)| log);
-    let mut end = 0;
-    for line in log.split_inclusive('\n') {
-        end += line.len();
-        if !line.trim_end_matches(['\r', '\n']).ends_with('\\') {
-            break;
-        }
-    }
-    &log[..end]
-}
-
 /// Returns the name of a program without its folder.
 pub(crate) fn file_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
+}
+
+/// Returns true if a word is a program that starts another one.
+fn is_wrapper(word: &str) -> bool {
+    let name = file_name(word);
+    WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name)
+}
+
+/// Returns true if a command of QEMU begins with a word, without variables of its environment.
+pub(crate) fn begins_command(word: &str) -> bool {
+    is_program(word) || is_wrapper(word)
 }
 
 /// Returns true if a word is QEMU's program.
@@ -423,6 +424,8 @@ mod tests {
                 "{prompt}"
             );
         }
+        let root = "# modprobe vfio-pci\n# lspci -n\n06:0d.0 0401\n# echo 1 > /sys/x\n\n# qemu-kvm -m 1G\n# echo done";
+        assert_eq!(words(root), ["-m", "1G"]);
         // Beside a command this is a comment.
         let script =
             "#!/bin/sh\n# qemu-kvm -m 2G\nqemu-kvm -m 1G \\\n  # -snapshot \\\n  -smp 2 # two";
@@ -492,6 +495,7 @@ mod tests {
             ("qemu-kvm [...OPTIONS...] -m 1G", "[...OPTIONS...]"),
             ("qemu-kvm -machine ...,usb=off -m 1G", "..."),
             ("qemu-kvm -cpu host,vmx=off,…", "…"),
+            ("qemu-kvm -m 1G -device virtio-net-p…", "virtio-net-p…"),
             ("qemu-kvm <other options> -m 1G", "<other"),
             ("qemu-kvm -m <size> -smp 1", "<size>"),
             ("qemu-kvm -netdev <backend>,id=n", "<backend>"),
@@ -555,17 +559,6 @@ mod tests {
             let _ = Line::find(&format!("qemu-kvm -m 1G {text}"));
         }
         assert!(begin.elapsed() < std::time::Duration::from_secs(60));
-    }
-
-    #[test]
-    fn of_a_log_the_last_start_is_read() {
-        let start = |size| {
-            format!(
-                "2026-01-01: starting up libvirt version: 9\nLC_ALL=C \\\n/usr/bin/qemu-kvm \\\n-m {size}\nchar device: x\n"
-            )
-        };
-        let log = start("1G") + &start("2G");
-        assert_eq!(words(last_start(&log)), ["-m", "2G"]);
     }
 
     proptest! {

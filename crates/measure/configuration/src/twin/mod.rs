@@ -7,6 +7,7 @@ mod domain_edit;
 pub(crate) mod domain_xml;
 pub(crate) mod drives;
 pub(crate) mod line;
+pub(crate) mod paste;
 mod source;
 
 pub use domain_edit::{DomainEdit, edit_domain};

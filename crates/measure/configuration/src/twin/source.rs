@@ -1,8 +1,7 @@
 //! Sources of a test guest that people give: a VM's name, a file, a command line.
 
 use super::drives::read_images;
-use super::line::{Line, last_start};
-use super::{Twin, TwinError, command_line, domain, edit_domain};
+use super::{Twin, TwinError, command_line, domain, edit_domain, paste};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use vmtax_model::{Manager, VmSettings, shell_words, without_secrets};
@@ -17,23 +16,16 @@ use vmtax_vmm::{FindError, Monitor, Vm};
 /// [`TwinError`] where there is no such VM, file or disk, or it is not of x86.
 pub fn twin(like: &str, disk: Option<&str>) -> Result<Twin, TwinError> {
     let shown = without_secrets(like);
-    let mut twin = if let Some(line) = Line::find(like)? {
+    let mut twin = if let Some(line) = paste::line(like)? {
         line.twin(disk)?
     } else if Path::new(like).is_file() {
         let text = text_of(Path::new(like))?;
-        // XML has quotes of its own.
-        let is_xml = text
-            .trim_start_matches('\u{feff}')
-            .trim_start()
-            .starts_with('<');
-        let line = if is_xml {
-            None
-        } else {
-            Line::find(last_start(&text))?
-        };
-        let mut twin = match line {
-            Some(line) => line.twin(disk)?,
-            None => domain::read(&text, disk)?,
+        let mut twin = match paste::xml(&text) {
+            Some(xml) => domain::read(xml, disk)?,
+            None => match paste::line(&text)? {
+                Some(line) => line.twin(disk)?,
+                None => domain::read(&text, disk)?,
+            },
         };
         twin.source += &format!(" of {shown}");
         twin
@@ -218,8 +210,8 @@ pub fn read_twin(text: &str) -> usize {
         );
     }
     let words = shell_words(text).unwrap_or_default();
-    let line = Line::find(text).ok().flatten();
-    settings_count(domain::read(text, None))
+    let line = paste::line(text).ok().flatten();
+    settings_count(domain::read(paste::xml(text).unwrap_or(text), None))
         + settings_count(command_line::read(&words, None))
         + line.map_or(0, |line| settings_count(line.twin(None)))
 }
@@ -227,7 +219,7 @@ pub fn read_twin(text: &str) -> usize {
 /// A longer text is no configuration, and no report that anybody pastes; bytes.
 const MAX_TEXT: u64 = 4 << 20;
 
-/// Reads a text in UTF-8 or UTF-16, without its secrets.
+/// Reads a text in UTF-8 or UTF-16, without its secrets; the arguments of a process (`/proc/PID/cmdline`) as a shell has them.
 ///
 /// # Errors
 /// Where it cannot be read, is longer than 4 MiB, or is in another encoding.
@@ -245,6 +237,7 @@ pub fn read_text(reader: impl Read) -> io::Result<String> {
         [0xfe, 0xff, rest @ ..] => utf16(rest, u16::from_be_bytes),
         _ => String::from_utf8(bytes).ok(),
     };
+    let text = text.map(|text| paste::printed_arguments(&text).unwrap_or(text));
     let text = text.filter(|text| !text.contains('\0')).ok_or_else(|| {
         io::Error::other(
             "it is neither UTF-8 nor UTF-16 text: `iconv -f ENCODING -t UTF-8` converts it",
@@ -378,6 +371,10 @@ mod tests {
             !read_text(&b"qemu -spice password=s3cret"[..])
                 .unwrap()
                 .contains("s3cret")
+        );
+        assert_eq!(
+            read_text(&b"qemu-kvm\0-m\x001G\0-spice\0password=s3cret,port=1\0"[..]).unwrap(),
+            "qemu-kvm -m 1G -spice password=SECRET-REMOVED,port=1"
         );
     }
 

@@ -426,6 +426,10 @@ pub(super) fn check_value(name: &str, value: &str) -> Result<(), FioError> {
             refused("it names a file: give the pattern itself")
         }
         "mem" if value.contains([':', '/']) => refused("it names a file: leave the file out"),
+        // fio 3.33, on Linux 6.18, libaio with 32 requests in flight: also after one request, without a time.
+        "io_submit_mode" if value == "offload" => {
+            refused("fio does not end with several requests in flight: leave it out")
+        }
         _ => Ok(()),
     }
 }
@@ -446,6 +450,16 @@ mod tests {
             assert!(rule(name).is_some() && rule(alias).is_none(), "{alias}");
         }
         assert!(FLAGS.iter().all(|name| rule(name).is_some()));
+    }
+
+    #[test]
+    fn a_mode_with_which_fio_does_not_end_is_refused() {
+        assert!(check_value("io_submit_mode", "inline").is_ok());
+        let why = check_value("io_submit_mode", "offload").unwrap_err();
+        assert!(
+            why.to_string()
+                .starts_with("fio's io_submit_mode=offload: ")
+        );
     }
 
     /// The options of the installed fio have a rule each, so that none is refused as unknown.

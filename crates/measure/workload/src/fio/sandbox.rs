@@ -45,6 +45,8 @@ const PROGRAMS: [&str; 9] = [
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// What stands there says how many CPUs and nodes there are.
 const CPUS: &str = "/sys/devices/system";
+/// What a process may use.
+const STATUS: &str = "/proc/self/status";
 /// Folders in which the new root may be mounted; the first that is above nothing that is needed.
 const MOUNT_POINTS: [&str; 6] = ["/mnt", "/media", "/srv", "/opt", "/tmp", "/home"];
 /// Rights that shape requests: locked memory, priorities, limits. The others are taken on the host.
@@ -252,9 +254,16 @@ impl Plan {
     /// Puts this process into the sandbox.
     fn enter(&self) -> Step<()> {
         let step = |what: &'static str| move |e: Errno| (what.to_owned(), io::Error::from(e));
-        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
-            .map_err(step("asking to end with its parent"))?;
-        namespaces()?;
+        namespaces(self.is_native)?;
+        let ends_with_parent = || {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+                .map_err(step("asking to end with its parent"))
+        };
+        ends_with_parent()?;
+        if self.is_native {
+            become_first().map_err(|e| ("starting in its namespace".to_owned(), e))?;
+            ends_with_parent()?;
+        }
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("/", private).or_else(|e| match e {
             // A guest's first file system is no mount.
@@ -301,9 +310,20 @@ impl Plan {
             // A guest's own are outside of the host's files.
             bind(&Path::new("/").join(&path), &self.root.join(&path))?;
         }
+        self.show_allowed()?;
         bind(&self.disk, &below(&self.root, Path::new(DISK)))?;
         let file = below(&self.root, Path::new(FILE));
         fs::write(&file, &self.job).map_err(|e| (format!("writing {}", file.display()), e))
+    }
+
+    /// Shows which CPUs and memory nodes this process may use, without which libnuma knows none.
+    fn show_allowed(&self) -> Step<()> {
+        let status = fs::read_to_string(STATUS).unwrap_or_default();
+        let is_shown = |line: &&str| ["Cpus_", "Mems_"].iter().any(|key| line.starts_with(key));
+        let lines: String = status.split_inclusive('\n').filter(is_shown).collect();
+        let at = below(&self.root, Path::new(STATUS));
+        make_file(&at)?;
+        fs::write(&at, lines).map_err(|e| (format!("writing {}", at.display()), e))
     }
 
     /// Shows a file or folder of the host's at its own path, read-only and without devices; what is not there stays so.
@@ -344,9 +364,10 @@ fn make_file(path: &Path) -> Step<()> {
     made.map_err(|e| (format!("making {}", path.display()), e))
 }
 
-/// Mounts, a network and System V objects of this process's own; an ordinary user has them in a user namespace.
-fn namespaces() -> Step<()> {
-    let own = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
+/// Mounts, a network, System V objects and natively processes of this process's own; an ordinary user has them in a user namespace.
+fn namespaces(is_native: bool) -> Step<()> {
+    let mut own = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
+    own.set(UnshareFlags::NEWPID, is_native);
     // SAFETY: this process has one thread, which shares nothing with its parent.
     let done = unsafe { unshare_unsafe(own) };
     if done.is_ok() {
@@ -362,6 +383,31 @@ fn namespaces() -> Step<()> {
     fs::write("/proc/self/setgroups", "deny").map_err(failed)?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1")).map_err(failed)?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1")).map_err(failed)
+}
+
+/// Goes on as the first process of the namespace of processes, with which the kernel ends all others there: fio's jobs are processes
+/// that outlive it. This process waits for it, and ends as it does.
+fn become_first() -> io::Result<()> {
+    // SAFETY: this process has one thread, and what waits below allocates nothing.
+    let first = unsafe { libc::fork() };
+    match first {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => return Ok(()),
+        _ => {}
+    }
+    let mut status = 0;
+    // SAFETY: the ends of pipes that are closed here are fio's; the kernel writes the status.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
+        while libc::waitpid(first, &raw mut status, 0) < 0
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+        libc::_exit(if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            128 + libc::WTERMSIG(status)
+        })
+    }
 }
 
 /// Makes the mount `root` the root of this process.

@@ -124,6 +124,74 @@ fn what_a_reader_would_miss_reaches_no_other_disk_file_or_network() {
     assert_eq!(fs::metadata(&disk).unwrap().len(), 4 << 20);
 }
 
+/// The processes that descend from one.
+fn descendants(of: u32) -> Vec<u32> {
+    let parent = |pid: u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split(' ').nth(2)?.parse().ok()
+    };
+    let names = fs::read_dir("/proc").unwrap().flatten();
+    let all = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let lineage = |pid: &u32| std::iter::successors(Some(*pid), |pid| parent(*pid));
+    all.filter(|pid| *pid != of && lineage(pid).any(|one| one == of))
+        .collect()
+}
+
+/// Waits until something is so; for at most 20 s.
+fn waits_for(is_so: impl Fn() -> bool) -> bool {
+    (0..400).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        is_so()
+    })
+}
+
+#[test]
+fn fios_jobs_end_with_it() {
+    let Some(program) = fio() else {
+        vmtax_model::testing::skipped("fio is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.raw");
+    fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let job = "[a]\nrw=randread\nbs=4k\nnumjobs=2\nfilename=/disk\ntime_based=1\nruntime=60\nthinktime=1000\n";
+    let sandbox = Sandboxed {
+        program: &program,
+        base: Path::new("/"),
+        disk: &disk,
+        job,
+        is_read_only: true,
+        is_native: true,
+    };
+    let mut child = match start(&sandbox) {
+        Ok(child) => child,
+        Err(why) => return vmtax_model::testing::skipped(&why),
+    };
+    // Natively fio itself is one more.
+    assert!(waits_for(|| descendants(child.id()).len() >= 2));
+    let all = descendants(child.id());
+    child.kill().unwrap();
+    let _ = child.wait();
+    let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+    assert!(waits_for(|| !all.iter().any(is_there)), "{all:?}");
+}
+
+#[test]
+fn memory_nodes_are_known_to_fio() {
+    let Some(program) = fio() else {
+        vmtax_model::testing::skipped("fio is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.raw");
+    fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    let job = "[a]\nrw=read\nfilename=/disk\nnuma_cpu_nodes=0\nnuma_mem_policy=prefer:0\n";
+    if let Err(error) = run_unchecked(&program, &disk, job) {
+        assert!(error.contains("namespaces"), "{error}");
+        vmtax_model::testing::skipped(&error);
+    }
+}
+
 #[test]
 fn a_failure_is_in_fios_own_words() {
     let Some(program) = fio() else {
