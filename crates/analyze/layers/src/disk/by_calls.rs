@@ -5,7 +5,7 @@
 use super::follow::Follow;
 use super::{Ended, GuestRequest, NOWHERE};
 use crate::events::{CallKind, Event, HostEvent, Mark};
-use crate::join::host::{Call, HostWindow};
+use crate::join::sides::{Call, HostWindow};
 use crate::join::{PassedBy, Reason, RequestPath};
 use std::collections::HashMap;
 use vmtax_findings::RequestKind;
