@@ -6,8 +6,8 @@ use crate::{Evidence, Exits};
 use serde_json::{Value, json};
 use vmtax_findings::{Advice, VmRates};
 use vmtax_model::{
-    ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue,
-    Vmm, shell_line,
+    ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue, Vmm,
+    shell_line,
 };
 
 /// A known cost.

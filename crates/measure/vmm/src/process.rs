@@ -349,9 +349,7 @@ impl VmmProcess {
             Err(NoMonitor::Silent(_)) => {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
             }
-            Err(NoMonitor::NotAsked(_)) => {
-                "the kernel's figures are shown without it".to_owned()
-            }
+            Err(NoMonitor::NotAsked(_)) => "the kernel's figures are shown without it".to_owned(),
             _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }
     }

@@ -212,7 +212,12 @@ fn ability(vmm: Vmm, what: AbilityName) -> &'static str {
 fn missing(vms: &[VmFacts]) -> Vec<String> {
     let reasons = vms.iter().flat_map(|vm| {
         lacks(vm).map(|(what, missing)| {
-            let reason = format!("{}: {}: {}.", ability(vm.vmm, what), missing.why, missing.fix);
+            let reason = format!(
+                "{}: {}: {}.",
+                ability(vm.vmm, what),
+                missing.why,
+                missing.fix
+            );
             (reason, unique_name(vm, vms))
         })
     });

@@ -6,8 +6,8 @@ use crate::threads;
 use ratatui::style::Stylize;
 use ratatui::text::Line;
 use vmtax_findings::{Advice, DiskRates, GuestExits, IoRates, NicRates, VmRates};
-use vmtax_model::{Counter, Vmm};
 use vmtax_model::number::{NONE, bytes, counted, nanoseconds, significant};
+use vmtax_model::{Counter, Vmm};
 use vmtax_report::{counter_text, counter_value, unknown_columns};
 
 /// Reasons and devices beyond are left out.

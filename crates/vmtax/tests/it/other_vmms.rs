@@ -95,14 +95,20 @@ fn a_vm_of_an_unknown_vmm_is_listed_with_what_it_has_open() {
     let memory = entry["memory"].as_u64().unwrap();
     assert!((64 << 20..128 << 20).contains(&memory), "{memory}");
     let disks = entry["disks"].as_array().unwrap();
-    let files: Vec<_> = disks.iter().map(|disk| disk["file"].as_str().unwrap()).collect();
+    let files: Vec<_> = disks
+        .iter()
+        .map(|disk| disk["file"].as_str().unwrap())
+        .collect();
     assert_eq!(files, [image.canonicalize().unwrap().to_str().unwrap()]);
     if is_root() {
         assert_eq!(entry["nics"][0]["tap"], tap.as_str(), "{entry:#}");
     }
     let text = place.vmtax("vms").succeeds().stdout;
     assert!(text.contains("unknown VMM"), "{text}");
-    assert!(text.contains("monitor: vmtax asks no monitor of the VMM"), "{text}");
+    assert!(
+        text.contains("monitor: vmtax asks no monitor of the VMM"),
+        "{text}"
+    );
     let words = format!("top {} --json --samples 1 --interval 1", vm.pid());
     let top = json(&place.vmtax(&words).succeeds().stdout);
     let rates = &top["vms"][0];
@@ -121,7 +127,10 @@ fn descriptors_that_were_inherited_or_passed_make_no_vm() {
         });
         let links = fs::read_dir(format!("/proc/{}/fd", vm.helper)).unwrap();
         let links = links.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
-        let are_held = links.filter(|link| link.starts_with("anon_inode:kvm-vcpu:0")).count() > 0;
+        let are_held = links
+            .filter(|link| link.starts_with("anon_inode:kvm-vcpu:0"))
+            .count()
+            > 0;
         assert!(are_held, "the helper has them, passed: {are_passed}");
         assert!(!vmtax_vmm::running().contains(&vm.helper), "{option}");
     }
@@ -132,7 +141,10 @@ fn a_vmm_is_named_and_what_needs_qemu_is_refused() {
     let place = Place::new();
     // The kernel shows a file's own name, whatever it was started by.
     let asked = "import os, sys; print(os.path.realpath(sys.executable), sys.base_prefix)";
-    let python = Command::new("python3").args(["-c", asked]).output().unwrap();
+    let python = Command::new("python3")
+        .args(["-c", asked])
+        .output()
+        .unwrap();
     let python = String::from_utf8(python.stdout).unwrap();
     let (python, prefix) = python.trim().split_once(' ').unwrap();
     let program = place.path("firecracker-v1.12.0");
@@ -180,10 +192,16 @@ fn a_quota_and_a_stop_are_named_without_words_of_qemus() {
         place.vmtax(&words).start(120).outcome().exits(0).stdout
     };
     let limited = diagnosis("limited");
-    assert!(limited.contains("A CPU quota throttles the VM"), "{limited}");
+    assert!(
+        limited.contains("A CPU quota throttles the VM"),
+        "{limited}"
+    );
     send(vm.process.id(), Signal::STOP);
     let stopped = diagnosis("stopped");
-    assert!(stopped.contains("The VMM is stopped (SIGSTOP)"), "{stopped}");
+    assert!(
+        stopped.contains("The VMM is stopped (SIGSTOP)"),
+        "{stopped}"
+    );
     assert!(stopped.contains("Resume the VMM (kill -CONT"), "{stopped}");
     for text in [limited, stopped] {
         // The columns' legend names QEMU.

@@ -354,7 +354,9 @@ mod tests {
     use crate::test_evidence::{advice, findings};
     use proptest::prelude::*;
     use vmtax_findings::{ThreadRates, VmRates};
-    use vmtax_model::{BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, Vmm};
+    use vmtax_model::{
+        BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, Vmm,
+    };
 
     fn first(vm: &VmRates) -> Option<String> {
         crate::evaluate(&Evidence {

@@ -45,7 +45,15 @@ const CLOUD_HYPERVISOR: KnownVmm = KnownVmm {
     library: None,
     process_names: &[],
     vcpu: "vcpu",
-    devices: &["_disk", "_fs", "_net", "_pmem", "_vsock", "_console", "__console"],
+    devices: &[
+        "_disk",
+        "_fs",
+        "_net",
+        "_pmem",
+        "_vsock",
+        "_console",
+        "__console",
+    ],
     name_options: &[],
 };
 
@@ -90,13 +98,7 @@ const KVMTOOL: KnownVmm = KnownVmm {
     name_options: &["--name"],
 };
 
-const ALL: [&KnownVmm; 5] = [
-    &FIRECRACKER,
-    &CLOUD_HYPERVISOR,
-    &LIBKRUN,
-    &CROSVM,
-    &KVMTOOL,
-];
+const ALL: [&KnownVmm; 5] = [&FIRECRACKER, &CLOUD_HYPERVISOR, &LIBKRUN, &CROSVM, &KVMTOOL];
 
 impl KnownVmm {
     fn of(vmm: Vmm) -> Option<&'static KnownVmm> {
@@ -151,7 +153,9 @@ fn process_name(pid: i32) -> String {
 pub(crate) fn name(pid: i32, vmm: Vmm) -> Option<String> {
     let known = KnownVmm::of(vmm)?;
     let of_process = process_name(pid);
-    let of_process = of_process.strip_prefix("VM:").filter(|_| vmm == Vmm::Libkrun);
+    let of_process = of_process
+        .strip_prefix("VM:")
+        .filter(|_| vmm == Vmm::Libkrun);
     let given = value_of(&Arguments::of(pid), known.name_options);
     given.or(of_process.map(str::to_owned))
 }
@@ -211,8 +215,18 @@ mod tests {
     #[test]
     fn a_vmm_is_known_by_its_program_its_library_or_its_name() {
         let cases = [
-            ("firecracker-v1.12.0-x86_64", "firecracker", "", Vmm::Firecracker),
-            ("cloud-hypervisor-static", "cloud-hyperviso", "", Vmm::CloudHypervisor),
+            (
+                "firecracker-v1.12.0-x86_64",
+                "firecracker",
+                "",
+                Vmm::Firecracker,
+            ),
+            (
+                "cloud-hypervisor-static",
+                "cloud-hyperviso",
+                "",
+                Vmm::CloudHypervisor,
+            ),
             ("crosvm", "crosvm", "", Vmm::Crosvm),
             ("lkvm-static", "lkvm-static", "", Vmm::Kvmtool),
             ("msb", "libkrun VM", "", Vmm::Libkrun),
@@ -223,7 +237,12 @@ mod tests {
                 "7f0-7f1 r-xp 0 fe:00 12 /usr/lib64/libkrun.so.1.17.0\n",
                 Vmm::Libkrun,
             ),
-            ("python3.13", "python3", "7f0-7f1 r-xp 0 fe:00 12 /lib/libc.so.6\n", Vmm::Unknown),
+            (
+                "python3.13",
+                "python3",
+                "7f0-7f1 r-xp 0 fe:00 12 /lib/libc.so.6\n",
+                Vmm::Unknown,
+            ),
             ("", "", "", Vmm::Unknown),
         ];
         for (program, process, maps, vmm) in cases {
@@ -259,10 +278,18 @@ mod tests {
     #[test]
     fn a_name_is_the_value_of_its_option() {
         let name = |line: &str| value_of(&Arguments::from_line(line), &["--id", "-n"]);
-        assert_eq!(name("firecracker --id web01 --no-api").as_deref(), Some("web01"));
+        assert_eq!(
+            name("firecracker --id web01 --no-api").as_deref(),
+            Some("web01")
+        );
         assert_eq!(name("lkvm run --id=web01").as_deref(), Some("web01"));
         assert_eq!(name("lkvm run -n db -n other").as_deref(), Some("db"));
-        for line in ["firecracker", "firecracker --id", "firecracker --id=", "a --identity b"] {
+        for line in [
+            "firecracker",
+            "firecracker --id",
+            "firecracker --id=",
+            "a --identity b",
+        ] {
             assert_eq!(name(line), None, "{line}");
         }
     }

@@ -76,7 +76,9 @@ pub(crate) fn vcpu_threads(
             return (RoleSource::KvmRun, known);
         }
     }
-    let left = numbers.iter().filter(|number| known.values().all(|known| known != *number));
+    let left = numbers
+        .iter()
+        .filter(|number| known.values().all(|known| known != *number));
     let left: Vec<u32> = left.copied().collect();
     let of_guest = tids.iter().filter(|tid| !known.contains_key(tid));
     let of_guest: Vec<i32> = of_guest

@@ -156,7 +156,9 @@ impl OpenFile {
 /// The vCPUs of KVM's among a VMM's files.
 pub(crate) fn vcpu_descriptors(files: &[OpenFile]) -> VcpuDescriptors {
     let vcpus = files.iter();
-    vcpus.filter_map(|file| Some((file.fd, file.vcpu()?))).collect()
+    vcpus
+        .filter_map(|file| Some((file.fd, file.vcpu()?)))
+        .collect()
 }
 
 /// The tap devices among a VMM's files.
