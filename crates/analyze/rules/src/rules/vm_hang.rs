@@ -354,7 +354,9 @@ mod tests {
     use crate::test_evidence::{advice, findings};
     use proptest::prelude::*;
     use vmtax_findings::{ThreadRates, VmRates};
-    use vmtax_model::{BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState};
+    use vmtax_model::{
+        BlockedThread, FailureKind, KernelFailure, ProcessStop, Role, RunState, Vmm,
+    };
 
     fn first(vm: &VmRates) -> Option<String> {
         crate::evaluate(&Evidence {
@@ -407,6 +409,39 @@ mod tests {
             threads,
             ..VmRates::default()
         }
+    }
+
+    #[test]
+    fn another_vmm_is_named_and_gets_no_remedy_of_qemus() {
+        let of = |vmm| VmRates {
+            vmm,
+            process_stop: Some(ProcessStop::Signal),
+            ..vm(0.0)
+        };
+        for (vmm, begin) in [
+            (Vmm::Firecracker, "Firecracker is stopped (SIGSTOP)"),
+            (Vmm::Unknown, "The VMM is stopped (SIGSTOP)"),
+        ] {
+            let said = says("vm-process-stopped", &of(vmm));
+            assert!(said[0].starts_with(begin), "{said:?}");
+        }
+        let lines = |vmm| {
+            let panicked = VmRates {
+                process_stop: None,
+                state: Some(RunState::Stopped("guest-panicked".to_owned())),
+                ..of(vmm)
+            };
+            let evidence = Evidence {
+                vm: Some(&panicked),
+                ..Evidence::default()
+            };
+            let advice = advice("vm-guest-panicked", &evidence);
+            let remedies = advice.into_iter().flat_map(|advice| advice.remedies);
+            remedies.map(|remedy| remedy.line).collect::<Vec<_>>()
+        };
+        let is_of_qemu = |line: &String| line.contains("QMP socket");
+        assert!(lines(Vmm::Qemu).iter().any(is_of_qemu));
+        assert!(!lines(Vmm::Firecracker).iter().any(is_of_qemu));
     }
 
     #[test]

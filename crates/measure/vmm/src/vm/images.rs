@@ -101,7 +101,7 @@ mod tests {
         let write = write.read(true).write(true);
         let disk = put("disk.img", &[0; 4096]);
         let _disk = [write.open(&disk).unwrap(), write.open(&disk).unwrap()];
-        assert_eq!(images_below(&folder), [disk.clone()], "once");
+        assert_eq!(images_below(&folder), std::slice::from_ref(&disk), "once");
         let _read = File::open(put("kernel", &[0; 512])).unwrap();
         let _log = OpenOptions::new()
             .read(true)
