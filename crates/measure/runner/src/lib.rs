@@ -10,6 +10,7 @@ pub mod tool_output;
 mod workspace;
 
 pub use recorder::Recorder;
+pub use requirements::check_named;
 pub use run::{CommandFailure, Ended};
 pub use tool_output::{check_patterns, exit_report, fio_jobs};
 
