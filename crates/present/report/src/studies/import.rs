@@ -45,6 +45,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
         ..Report::default()
     };
     for part in parts {
+        report.tiles.extend(part.tiles);
         report.advice.extend(part.advice);
         report.sections.extend(part.sections);
         report.method.extend(part.method);
