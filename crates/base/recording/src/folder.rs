@@ -4,8 +4,8 @@ use crate::RecordingError;
 use crate::file::UNFINISHED;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    Access, AtFlags, Dir, FlockOperation, Mode, OFlags, access, flock, fstat, mkdirat, open, openat,
-    unlinkat,
+    Access, AtFlags, Dir, FlockOperation, Mode, OFlags, access, flock, fstat, mkdirat, open,
+    openat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;

@@ -323,7 +323,7 @@ impl Sampler {
                 .filter(|thread| thread.role.stays())
                 .map(|thread| thread.tid),
         );
-        self.settings.host_cores = host_cores(&self.settings.host_cpus);
+        self.settings.host_cores = host_cores(&self.settings.host_cpus, pid);
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
         self.daemons = Daemon::serving(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);

@@ -166,7 +166,10 @@ fn errors_of_command_lines() {
             "compare --machine tcg --qemu file --qemu none -- disk",
             "file: not executable",
         ),
-        ("compare qemu=none aio=threads -- disk", "none: no such file"),
+        (
+            "compare qemu=none aio=threads -- disk",
+            "none: no such file",
+        ),
         ("profile disk --kernel none", "none: No such file"),
         ("share --tree none", "none cannot be shared"),
         ("run --cpus 1000", "1000 were asked for"),

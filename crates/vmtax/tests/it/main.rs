@@ -38,6 +38,7 @@ mod my_vm;
 mod network;
 mod ordinary_kvm;
 mod packaging;
+mod page_layout;
 mod planted;
 mod profile;
 mod profile_exits;

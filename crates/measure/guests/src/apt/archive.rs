@@ -262,7 +262,10 @@ pub(crate) fn check_suite(name: &str) -> Result<(), AptError> {
 
 /// Returns true if a suite is in `lists`, lines of version, name, suite; or where one of them is missing.
 fn may_exist(name: &str, lists: &[String]) -> bool {
-    let is_listed = |list: &String| list.lines().any(|line| line.split(',').nth(2) == Some(base(name)));
+    let is_listed = |list: &String| {
+        list.lines()
+            .any(|line| line.split(',').nth(2) == Some(base(name)))
+    };
     let is_ours = |whose: &Distribution| whose.releases().contains(&base(name));
     is_known(name)
         || Distribution::ALL.iter().any(is_ours)
@@ -279,7 +282,13 @@ mod tests {
         let ubuntu = "version,codename,series\n4.10,Warty Warthog,warty,2004-03-05\n".to_owned();
         let lists = [debian.clone(), ubuntu];
         for name in [
-            "etch", "warty-updates", "etch-backports", "sid", "stable", "trixie-backports", "devel",
+            "etch",
+            "warty-updates",
+            "etch-backports",
+            "sid",
+            "stable",
+            "trixie-backports",
+            "devel",
         ] {
             assert!(may_exist(name, &lists), "{name}");
         }

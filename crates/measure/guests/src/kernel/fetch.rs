@@ -2,7 +2,8 @@
 
 use crate::ResultExt;
 use crate::apt::{
-    Apt, AptError, Fetch, check_suite, is_known, is_suite, known, released_versions, version, with_version,
+    Apt, AptError, Fetch, check_suite, is_known, is_suite, known, released_versions, version,
+    with_version,
 };
 use crate::error::KernelError;
 use crate::kernel::{cached, home, in_layout, keep_default, of_suite, set_default, set_suite};

@@ -1,8 +1,8 @@
 //! Fetches a suite's QEMU into the cache, without installing it.
 
 use crate::apt::{
-    Apt, AptError, Archive, Fetch, Package, check_suite, is_suite, known, released_versions, version,
-    with_version,
+    Apt, AptError, Archive, Fetch, Package, check_suite, is_suite, known, released_versions,
+    version, with_version,
 };
 use crate::error::QemuError;
 use crate::qemu::{BINARY, Fetched, PROGRAM, fetched, is_version, named, shelf, upstream};

@@ -3,8 +3,8 @@
 mod column;
 pub mod sentences;
 
-pub use sentences::moved;
 use sentences::FirstDifference;
+pub use sentences::moved;
 
 use crate::charts::layers::{Medians, Stack, Variants, class};
 use crate::engine::{
@@ -338,11 +338,16 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let columns = view::columns(findings);
     let side_by_side = (columns.len() > 1)
         .then(|| Section::new("Layers side by side", [means(findings, &columns)]));
-    let caption = "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
-                   is the untraced control's mean.";
+    let has_control = columns.iter().any(|column| column.control.is_some());
+    let control = only_if(
+        has_control,
+        " The line across a bar is the untraced control's mean.",
+    );
     let host = findings.host.as_ref();
     let stack = Figure {
-        caption: caption.to_owned(),
+        caption: format!(
+            "Mean of a traced request by layer; plain for service time, hatched where it waits.{control}"
+        ),
         ..Figure::new(Stack { host, columns })
     };
     let medians = view::medians(findings);

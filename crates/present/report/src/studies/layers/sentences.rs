@@ -136,7 +136,10 @@ pub fn first_difference(findings: &LayerFindings, machine: Machine) -> Option<Fi
         .copied()
         .filter(|one| verdict(one) == Verdict::Faster);
     let best = faster.min_by(|a, b| cost(a).total_cmp(&cost(b)));
-    let only = of_machine.first().copied().filter(|_| of_machine.len() == 1);
+    let only = of_machine
+        .first()
+        .copied()
+        .filter(|_| of_machine.len() == 1);
     Some(FirstDifference {
         shown: best.or(only.filter(|one| verdict(one) == Verdict::Slower)),
         base: &of_machine.first()?.base,
