@@ -98,7 +98,7 @@ pub(crate) fn find_requirements(
     Ok(Some(requirements))
 }
 
-/// Checks the files that a plan names, QEMUs, kernels, a tree, and that the host has the CPUs, in some milliseconds: without the
+/// Checks the files that a plan names, QEMUs, kernels, firmware, a tree, and that the host has the CPUs, in some milliseconds: without the
 /// facts of the host, which take half a second.
 ///
 /// # Errors
@@ -121,6 +121,15 @@ pub fn check_named(plan: &Plan) -> Result<(), RunError> {
         }
         if machines().any(|m| m.is_linux_guest()) {
             given_kernel(&guest)?;
+        }
+        // QEMU has files of its own, which have names without a directory.
+        let firmware = guest.firmware.as_ref();
+        if let Some(path) = firmware.filter(|path| path.components().count() > 1) {
+            let unreadable = |source| RunError::Firmware {
+                path: path.clone(),
+                source,
+            };
+            std::fs::File::open(path).map_err(unreadable)?;
         }
     }
     Ok(())

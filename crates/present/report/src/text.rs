@@ -246,7 +246,7 @@ mod tests {
     fn a_path_that_is_longer_than_a_line_is_broken_behind_a_slash() {
         let path = "/sys/fs/cgroup/machine.slice/machine-qemu-1-web01.scope/libvirt/emulator";
         let lines = wrapped(&format!("limit of {path}, in the file"), 40, "- ", "  ");
-        let expected = "- limit of\n  /sys/fs/cgroup/machine.slice/\n  machine-qemu-1-web01.scope/libvirt/\n  emulator, in the file\n";
+        let expected = "- limit of /sys/fs/cgroup/machine.slice/\n  machine-qemu-1-web01.scope/libvirt/\n  emulator, in the file\n";
         assert_eq!(lines, expected);
         // One that fits into a line of its own stays whole.
         assert!(wrapped(&format!("limit of {path}"), 80, "", "").contains(path));

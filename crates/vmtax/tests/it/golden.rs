@@ -171,6 +171,7 @@ fn errors_of_command_lines() {
             "none: no such file",
         ),
         ("profile disk --kernel none", "none: No such file"),
+        ("run disk --firmware junk/none", "junk/none cannot be read"),
         ("share --tree none", "none cannot be shared"),
         ("run --cpus 1000", "1000 were asked for"),
         ("tune disk --dir file", "Not a directory"),

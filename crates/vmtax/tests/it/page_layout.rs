@@ -71,7 +71,7 @@ fn wrong_in(place: &Place, browser: &str, pages: &[(&str, String)]) -> String {
         .arg(format!("file://{}", page.display()))
         .env("HOME", place.path("home"));
     let dumped = start.start(60).outcome().stdout;
-    let (_, wrong) = dumped.rsplit_once("CHECKED ").expect("checked pages");
+    let (_, wrong) = dumped.split_once(">CHECKED ").expect("checked pages");
     wrong
         .lines()
         .next()

@@ -99,8 +99,8 @@ fn days(series: &SeriesFindings) -> Vec<usize> {
 /// Where the text of a day at this percentage of the width is anchored: at the ends it stays within the picture.
 fn anchor_of_day(at: f64) -> &'static str {
     match at {
-        at if at < 12.0 => "start",
-        at if at > 88.0 => "end",
+        at if at < 4.0 => "start",
+        at if at > 92.0 => "end",
         _ => "middle",
     }
 }

@@ -81,31 +81,40 @@ fn requests(found: &VmLayers) -> String {
 
 /// " Of this 75 % is service time. Largest layer: device (35 %)."; nothing where the answer says all that is known of the parts.
 fn of_this(column: &LayerColumn) -> String {
-    if not_distinguished(column).is_some() {
-        return String::new();
+    let layers = largest_layers(column);
+    match not_distinguished(column) {
+        Some(all) if all.percent >= WHOLE => String::new(),
+        Some(part) => format!(" {}. {layers}", part.text),
+        None => format!(" Of this {}. {layers}", largest_states(column)),
     }
-    let (states, layers) = (largest_states(column), largest_layers(column));
-    format!(" Of this {states}. {layers}")
 }
 
 /// "; largest layer: device (35 %)."
 fn cause(column: &LayerColumn) -> String {
     match not_distinguished(column) {
-        Some(part) => format!("; {part}"),
-        None => format!("{}.", largest_layer(column)),
+        Some(all) if all.percent >= WHOLE => format!("; {}.", all.text),
+        _ => format!("{}.", largest_layer(column)),
     }
 }
 
-/// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished." where an imported trace does not say more.
-fn not_distinguished(column: &LayerColumn) -> Option<String> {
+/// From this part of a request on, percent, there is no more to say than that its layers are not distinguished.
+const WHOLE: f64 = 99.5;
+
+/// Layers of a request that an imported trace does not distinguish.
+struct NotDistinguished {
+    percent: f64,
+    /// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished".
+    text: String,
+}
+
+/// Returns the layers that an imported trace does not distinguish; `None` where it does.
+fn not_distinguished(column: &LayerColumn) -> Option<NotDistinguished> {
     let part = |layer, what: &str| {
-        let part = view::percent_in(column, layer, State::NotDistinguished);
+        let percent = view::percent_in(column, layer, State::NotDistinguished);
         let layer = layer.label();
-        (part >= 0.5).then(|| {
-            // Of one layer alone there is no more to say.
-            let others = (part < 99.5).then(|| format!(" {}", largest_layers(column)));
-            let others = others.unwrap_or_default();
-            format!("{part:.0}\u{a0}% of this is {layer}: {what}, not distinguished.{others}")
+        (percent >= 0.5).then(|| NotDistinguished {
+            percent,
+            text: format!("{percent:.0}\u{a0}% of this is {layer}: {what}, not distinguished"),
         })
     };
     part(Layer::BelowVirtqueue, "QEMU and all beneath")
