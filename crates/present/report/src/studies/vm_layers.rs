@@ -41,7 +41,6 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
         ],
         method: only_if(has_columns, vec![found.layers.method.clone()]),
         origin,
-        ..Report::default()
     }
 }
 

@@ -167,7 +167,7 @@ pub fn against_base(shown: &Difference) -> String {
     format!("{by} {word} than with {base}{interval}")
 }
 
-/// "none of 2 variants is shown to be faster", or why the only one is not.
+/// "none of 2 variants is shown to be faster", or why the only one is inconclusive.
 pub fn against_none(best: &FirstDifference<'_>) -> String {
     let Some(only) = best.only else {
         return format!("none of {} variants is shown to be faster", best.others);
@@ -176,10 +176,7 @@ pub fn against_none(best: &FirstDifference<'_>) -> String {
         None => "too few rounds for a CI".to_owned(),
         Some(i) => format!("95\u{a0}% CI of the ratio {}", range(&i)),
     };
-    format!(
-        "{} is not shown to be faster or slower: {why}",
-        only.variant
-    )
+    format!("{} is inconclusive: {why}", only.variant)
 }
 
 /// The layer whose part of a request changed most from the first column to the second: "host kernel 85.0 µs → 12.0 µs, of
