@@ -140,6 +140,9 @@ pub struct HostCore {
     pub node: u32,
     /// First of the CPUs that share the core's last-level cache; 0 where the kernel does not say.
     pub cache: u32,
+    /// True if vCPUs of another VM are pinned to CPUs of the core.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_taken: bool,
 }
 
 /// Settings of a disk.

@@ -4,7 +4,8 @@ use crate::RecordingError;
 use crate::file::UNFINISHED;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, open, openat, unlinkat,
+    Access, AtFlags, Dir, FlockOperation, Mode, OFlags, access, flock, fstat, mkdirat, open,
+    openat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
@@ -91,21 +92,25 @@ impl RecordingsFolder {
 /// Checks that a recording may be written at or below a path, as far as it exists: to be called before time is spent.
 ///
 /// # Errors
-/// [`RecordingError::Untrusted`] if this is root and another user can change the path.
+/// [`RecordingError::Untrusted`] if this is root and another user can change the path; [`RecordingError::Write`] if what exists
+/// of it is no directory, or closed to this user.
 pub fn check_place(path: &Path) -> Result<(), RecordingError> {
     let fail = RecordingError::write(path);
     let absolute = std::path::absolute(path).map_err(&fail)?;
-    match absolute
-        .ancestors()
-        .find(|part| part.symlink_metadata().is_ok())
-    {
-        Some(existing) if existing == absolute => check(path, existing, &fail),
-        Some(parent) => refuse(
-            path,
-            untrusted_parent(parent, Owner::RootOrSudoUser).map_err(&fail)?,
-        ),
-        None => Ok(()),
+    let exists = |part: &&Path| part.symlink_metadata().is_ok();
+    let Some(existing) = absolute.ancestors().find(exists) else {
+        return Ok(());
+    };
+    if existing == absolute {
+        check(path, existing, &fail)?;
+    } else {
+        let found = untrusted_parent(existing, Owner::RootOrSudoUser).map_err(&fail)?;
+        refuse(path, found)?;
     }
+    if !existing.metadata().map_err(&fail)?.is_dir() {
+        return Err(fail(Errno::NOTDIR.into()));
+    }
+    access(existing, Access::WRITE_OK | Access::EXEC_OK).map_err(|e| fail(e.into()))
 }
 
 /// Opens a folder, and makes it where there is none, closed to other users.

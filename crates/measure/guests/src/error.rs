@@ -64,6 +64,15 @@ pub enum AptError {
         /// Name of the suite.
         suite: String,
     },
+    /// The host's lists of all suites do not have the suite.
+    #[error(
+        "no suite of Debian or Ubuntu is called {suite} (/usr/share/distro-info): check its name; for a newer suite update \
+         the package distro-info-data"
+    )]
+    UnknownSuite {
+        /// Name of the suite.
+        suite: String,
+    },
     /// The suite is signed with a key that is not in the distribution's keyring.
     #[error(
         "{suite} is signed with a key that is not in {keyring}: install the newest {package} \

@@ -15,15 +15,12 @@ const MAX_STEAL: f64 = 0.01;
 /// Reads what the kernel shows of the CPUs.
 pub fn collect() -> CpuFacts {
     let info = read("/proc/cpuinfo").unwrap_or_default();
-    let listed = |path: &str| {
-        read(Path::new(CPUS).join(path)).map_or(0, |list| system_files::list_length(&list))
-    };
     CpuFacts {
         model: system_files::cpuinfo(&info, "model name")
             .unwrap_or("unknown")
             .to_owned(),
         microcode: system_files::cpuinfo(&info, "microcode").map(str::to_owned),
-        online: listed("online").max(1),
+        online: online(),
         threads_per_core: listed("cpu0/topology/thread_siblings_list").max(1),
         virtualisation: virtualisation_flag(&info).map(str::to_owned),
         hypervisor: system_files::has_flag(&info, "hypervisor")
@@ -34,6 +31,16 @@ pub fn collect() -> CpuFacts {
         governor: governor(),
         steal: CpuTime::now().stolen_since(&CpuTime::default()),
     }
+}
+
+/// Returns the number of CPUs that are online, at least 1.
+pub fn online() -> u32 {
+    listed("online").max(1)
+}
+
+/// Returns the number of CPUs in a list below [`CPUS`]; 0 if the kernel does not show it.
+fn listed(path: &str) -> u32 {
+    read(Path::new(CPUS).join(path)).map_or(0, |list| system_files::list_length(&list))
 }
 
 fn virtualisation_flag(cpuinfo: &str) -> Option<&'static str> {

@@ -17,9 +17,10 @@ mod tracing;
 
 pub use collect::{collect, kernel_settings};
 pub use command::{Answer, Output, ask_command, ask_command_unless, ask_streams, find_program};
+pub use cpu::online as online_cpus;
 pub use error::{HostError, QemuVersion};
 pub use kvm::{kvm, kvm_forgets_breakpoints};
-pub use qemu::{best_qemu, fetched_qemus};
+pub use qemu::{best_qemu, check_named_qemu, fetched_qemus};
 pub use raw::end_with_this_thread;
 pub use system::{has_vhost_net, passt_has_vhost_user};
 pub use system_files::{CpuTime, meminfo, value_in_effect};

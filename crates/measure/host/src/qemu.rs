@@ -54,6 +54,15 @@ pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
     found.map(|probed| probed.facts)
 }
 
+/// Checks that a QEMU that is named exists and may be executed. Only a version that was neither fetched nor built needs an answer
+/// of the QEMUs in PATH: one start of each.
+///
+/// # Errors
+/// When it does not exist, is no file, or is not executable.
+pub fn check_named_qemu(named: &Path) -> Result<(), HostError> {
+    check_executable(&resolve(named)?)
+}
+
 /// The QEMUs that were fetched, as far as they are usable. Such as were built here may be patched, and are left out.
 pub fn fetched_qemus() -> Vec<QemuFacts> {
     let fetched = vmtax_guests::qemu::cache_dir()

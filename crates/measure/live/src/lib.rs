@@ -2,6 +2,7 @@
 //! read back, undone.
 
 mod change;
+mod cores;
 mod fleet;
 mod sampler;
 mod state_file;

@@ -1,6 +1,7 @@
 //! The counters of one VM and of the programs that serve its vhost-user devices, and the cost that a sample may have for it.
 
-use crate::change::{host_cores, host_queues, pinned};
+use crate::change::{host_queues, pinned};
+use crate::cores::host_cores;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -322,7 +323,7 @@ impl Sampler {
                 .filter(|thread| thread.role.stays())
                 .map(|thread| thread.tid),
         );
-        self.settings.host_cores = host_cores(&self.settings.host_cpus);
+        self.settings.host_cores = host_cores(&self.settings.host_cpus, pid);
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
         self.daemons = Daemon::serving(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);

@@ -10,6 +10,7 @@ pub mod tool_output;
 mod workspace;
 
 pub use recorder::Recorder;
+pub use requirements::check_named;
 pub use run::{CommandFailure, Ended};
 pub use tool_output::{check_patterns, exit_report, fio_jobs};
 
@@ -105,6 +106,14 @@ pub enum RunError {
     /// No usable guest kernel.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The firmware's file cannot be read.
+    #[error("the firmware {} cannot be read: {source}. Give its file, or a name of QEMU's own, such as qboot.rom", path.display())]
+    Firmware {
+        /// Path of the file.
+        path: std::path::PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// An unknown option of a workload, or an invalid value.
     #[error(transparent)]
     Workload(#[from] WorkloadError),

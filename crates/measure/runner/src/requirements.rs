@@ -3,8 +3,10 @@
 use crate::RunError;
 use std::collections::BTreeSet;
 use vmtax_guests::kernel::{KernelError, cache_dir};
-use vmtax_model::{HostFacts, KernelFacts, KvmClass, Machine, Plan, Variant, Vmm, WorkloadName};
-use vmtax_vm::VmmProgram;
+use vmtax_model::{
+    Guest, HostFacts, KernelFacts, KvmClass, Machine, Plan, Variant, Vmm, WorkloadName,
+};
+use vmtax_vm::{MachineError, VmmProgram};
 use vmtax_workload::WorkloadError;
 
 /// Programs and kernels that guests are started with.
@@ -96,17 +98,60 @@ pub(crate) fn find_requirements(
     Ok(Some(requirements))
 }
 
-/// Checks that the host has the CPUs for native trials, and that the workloads run on the plan's machines.
-fn check_host(plan: &Plan, host: &HostFacts) -> Result<(), RunError> {
-    if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
+/// Checks the files that a plan names, QEMUs, kernels, firmware, a tree, and that the host has the CPUs, in some milliseconds: without the
+/// facts of the host, which take half a second.
+///
+/// # Errors
+/// [`RunError`] as [`Recorder::prepare`](crate::Recorder::prepare) would find it later.
+pub fn check_named(plan: &Plan) -> Result<(), RunError> {
+    check_cpus(plan, vmtax_host::online_cpus())?;
+    if let Some(path) = plan.tree.as_ref().and_then(|tree| tree.path.as_ref()) {
+        let no_tree = |source| MachineError::NoTree {
+            folder: path.clone(),
+            source,
+        };
+        std::fs::read_dir(path).map_err(no_tree)?;
+    }
+    for variant in &plan.variants {
+        let guest = variant.guest(&plan.guest)?;
+        let machines = || plan.machines.iter().filter(|m| variant.is_on(**m));
+        let qemu = variant.qemu().or(guest.qemu.as_deref());
+        if let Some(named) = qemu.filter(|_| machines().any(|m| m.is_guest())) {
+            vmtax_host::check_named_qemu(named)?;
+        }
+        if machines().any(|m| m.is_linux_guest()) {
+            given_kernel(&guest)?;
+        }
+        // QEMU has files of its own, which have names without a directory.
+        let firmware = guest.firmware.as_ref();
+        if let Some(path) = firmware.filter(|path| path.components().count() > 1) {
+            let unreadable = |source| RunError::Firmware {
+                path: path.clone(),
+                source,
+            };
+            std::fs::File::open(path).map_err(unreadable)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the host has the CPUs for native trials.
+fn check_cpus(plan: &Plan, online: u32) -> Result<(), RunError> {
+    if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > online {
         return Err(RunError::NoMachine {
             machine: Machine::NATIVE,
             reason: format!(
-                "it has {} CPUs, {} were asked for: use --cpus {0}",
-                host.cpu.online, plan.guest.cpus
+                "it has {online} CPUs, {} were asked for: use --cpus {online}",
+                plan.guest.cpus
             ),
         });
     }
+    Ok(())
+}
+
+/// Checks that the host has the CPUs for native trials, and that the workloads run on the plan's machines.
+fn check_host(plan: &Plan, host: &HostFacts) -> Result<(), RunError> {
+    check_cpus(plan, host.cpu.online)?;
     let machine = plan.machines.iter().find(|m| m.has_kernel());
     let workload = plan.workloads.iter().find(|w| !w.name.needs_kernel());
     match machine.zip(workload) {
@@ -128,24 +173,14 @@ fn kernels(
     let mut usual = host.kernels.first().cloned();
     for variant in &plan.variants {
         let guest = variant.guest(&plan.guest)?;
-        kernels.push(match (&guest.kernel, &usual) {
-            // A name that is not a file may be of a release or a suite, in the cache or to be fetched.
-            (Some(named), _)
-                if guest.modules.is_none()
-                    && !named.exists()
-                    && named.components().count() == 1 =>
-            {
+        kernels.push(match (given_kernel(&guest)?, &guest.kernel, &usual) {
+            (Some(given), ..) => given,
+            (None, Some(named), _) => {
                 let cache = cache_dir().map_err(KernelError::from)?;
-                let name = named.to_string_lossy();
-                if vmtax_guests::kernel::is_name(&name, &cache) {
-                    vmtax_guests::kernel::fetch(Some(&name), &cache, say)?
-                } else {
-                    vmtax_guests::kernel::given(named, None)?
-                }
+                vmtax_guests::kernel::fetch(Some(&named.to_string_lossy()), &cache, say)?
             }
-            (Some(image), _) => vmtax_guests::kernel::given(image, guest.modules.as_deref())?,
-            (None, Some(found)) => found.clone(),
-            (None, None) => {
+            (None, None, Some(found)) => found.clone(),
+            (None, None, None) => {
                 let cache = cache_dir().map_err(KernelError::from)?;
                 usual
                     .insert(vmtax_guests::kernel::fetch(None, &cache, say)?)
@@ -154,6 +189,23 @@ fn kernels(
         });
     }
     Ok(kernels)
+}
+
+/// Returns the kernel that a guest names by its file; `None` for a release or a suite, in the cache or to be fetched, and where
+/// none is named.
+fn given_kernel(guest: &Guest) -> Result<Option<KernelFacts>, RunError> {
+    let Some(named) = &guest.kernel else {
+        return Ok(None);
+    };
+    // A name that is not a file may be of a release or a suite.
+    if guest.modules.is_none() && !named.exists() && named.components().count() == 1 {
+        let cache = cache_dir().map_err(KernelError::from)?;
+        if vmtax_guests::kernel::is_name(&named.to_string_lossy(), &cache) {
+            return Ok(None);
+        }
+    }
+    let modules = guest.modules.as_deref();
+    Ok(Some(vmtax_guests::kernel::given(named, modules)?))
 }
 
 /// A VMM's program for each variant.

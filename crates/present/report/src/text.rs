@@ -25,16 +25,38 @@ pub fn printable(page: &str) -> String {
     page.split('\n').map(plain).joined("\n")
 }
 
-/// `text` in lines of at most `width` columns, the first after `first`, the others after `other`.
+/// `text` in lines of at most `width` columns, the first after `first`, the others after `other`. A path that is longer than a line
+/// is broken behind a slash.
 pub fn wrapped(text: &str, width: usize, first: &str, other: &str) -> String {
     // Options of commands have hyphens: not to be broken there.
     let options = Options::new(width)
         .initial_indent(first)
         .subsequent_indent(other);
     let options = options.word_splitter(WordSplitter::NoHyphenation);
-    let mut lines = textwrap::fill(&plain(text), options);
+    let room = width.saturating_sub(columns(first).max(columns(other)));
+    let words = plain(text);
+    let words = words.split(' ').map(|word| path_pieces(word, room));
+    let mut lines = textwrap::fill(&words.joined(" "), options);
     lines.push('\n');
     lines
+}
+
+/// A path that is wider than `room` in pieces that end with a slash, as words: a piece and the next one do not fit into one line,
+/// so that no blank is seen between them. Other words stay whole.
+fn path_pieces(word: &str, room: usize) -> String {
+    if columns(word) <= room || !word.contains('/') {
+        return word.to_owned();
+    }
+    let mut pieces = vec![String::new()];
+    for part in word.split_inclusive('/') {
+        match pieces.last_mut() {
+            Some(piece) if piece.is_empty() || columns(piece) + columns(part) <= room => {
+                piece.push_str(part);
+            }
+            _ => pieces.push(part.to_owned()),
+        }
+    }
+    pieces.join(" ")
 }
 
 /// A shell's command line that can be pasted as it stands: in one line where it fits after `first`, else below it, broken
@@ -219,6 +241,22 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_is_longer_than_a_line_is_broken_behind_a_slash() {
+        let path = "/sys/fs/cgroup/machine.slice/machine-qemu-1-web01.scope/libvirt/emulator";
+        let lines = wrapped(&format!("limit of {path}, in the file"), 40, "- ", "  ");
+        let expected = "- limit of /sys/fs/cgroup/machine.slice/\n  machine-qemu-1-web01.scope/libvirt/\n  emulator, in the file\n";
+        assert_eq!(lines, expected);
+        // One that fits into a line of its own stays whole.
+        assert!(wrapped(&format!("limit of {path}"), 80, "", "").contains(path));
+        for width in 1..90 {
+            let words = format!("limit of {path} and /one/two");
+            let all = wrapped(&words, width, "", "");
+            let without = |text: &str| text.replace([' ', '\n'], "");
+            assert_eq!(without(&all), without(&words), "{width}");
+        }
+    }
 
     #[test]
     fn nothing_a_terminal_obeys_is_left() {

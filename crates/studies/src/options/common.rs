@@ -4,10 +4,12 @@
 use super::values::{OptionsError, duration, machine, mebibytes, milliseconds, pinning, seconds};
 use clap::{Arg, Args};
 use std::cell::LazyCell;
+use std::ops::Deref;
 use std::path::PathBuf;
 use vmtax_model::{
     DeviceClass, HostFacts, KvmClass, Machine, ObservedVm, Pinning, Plan, Setting, Study, VmStudy,
 };
+use vmtax_runner::check_named;
 use vmtax_workload::CheckedPlan;
 
 /// For how long a VM is observed where nothing else is asked for, s.
@@ -33,18 +35,56 @@ pub(crate) const OF_A_GUEST: [&str; 16] = [
     "memory",
 ];
 
-/// Facts of this host, which is probed when they are first read: that starts its QEMUs and takes 0.3 s.
-pub type LazyHost = LazyCell<HostFacts>;
+/// This host, which is probed when its facts are first read: that starts its QEMUs and takes 0.3 s.
+pub struct LazyHost {
+    facts: LazyCell<HostFacts>,
+    /// True if plans are carried out on it, and not only printed.
+    is_measured: bool,
+}
 
-/// Makes the plan for this host's KVM. Options that are wrong whatever KVM a host has are refused before this one is probed.
+impl LazyHost {
+    /// Returns the host whose facts `probe` reads; `is_measured` if plans are carried out on it, and not only printed.
+    pub fn new(probe: fn() -> HostFacts, is_measured: bool) -> LazyHost {
+        LazyHost {
+            facts: LazyCell::new(probe),
+            is_measured,
+        }
+    }
+
+    /// Checks, before this host is probed, that it has the files that a plan names. A plan that is only printed may be for another
+    /// host.
+    ///
+    /// # Errors
+    /// [`OptionsError::Named`].
+    pub fn check_named(&self, plan: &Plan) -> Result<(), OptionsError> {
+        match self.is_measured && !plan.is_attached() {
+            true => Ok(check_named(plan).map_err(Box::new)?),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Deref for LazyHost {
+    type Target = HostFacts;
+
+    fn deref(&self) -> &HostFacts {
+        &self.facts
+    }
+}
+
+/// Makes the plan for this host's KVM. Options that are wrong whatever KVM a host has, and files that it does not have, are refused
+/// before it is probed.
 pub(crate) fn on_host(
     host: &LazyHost,
     plan: impl Fn(KvmClass) -> Result<CheckedPlan, OptionsError>,
 ) -> Result<CheckedPlan, OptionsError> {
-    match (plan(KvmClass::Hardware), plan(KvmClass::Absent)) {
-        (Err(error), Err(same)) if error.to_string() == same.to_string() => Err(error),
-        _ => plan(host.kvm.class),
+    let (hardware, absent) = (plan(KvmClass::Hardware), plan(KvmClass::Absent));
+    match (&hardware, &absent) {
+        (Err(error), Err(same)) if error.to_string() == same.to_string() => return hardware,
+        (_, Ok(either)) | (Ok(either), _) => host.check_named(either)?,
+        _ => {}
     }
+    plan(host.kvm.class)
 }
 
 /// The options of a study: what its command line means.

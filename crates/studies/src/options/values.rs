@@ -3,6 +3,7 @@
 use std::io;
 use vmtax_configuration::TwinError;
 use vmtax_model::{Machine, Pinning, PlanError, parse_size};
+use vmtax_runner::RunError;
 use vmtax_vmm::FindError;
 use vmtax_workload::WorkloadError;
 
@@ -21,6 +22,9 @@ pub enum OptionsError {
     /// There is no twin of what they name.
     #[error(transparent)]
     Twin(#[from] TwinError),
+    /// This host does not have a QEMU, a kernel, a tree or the CPUs that they name.
+    #[error(transparent)]
+    Named(#[from] Box<RunError>),
     /// A file or folder that they name cannot be used.
     #[error("{what}: {source}")]
     File {

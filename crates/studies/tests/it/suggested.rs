@@ -87,7 +87,7 @@ fn plan_of<O: StudyOptions + Args>(words: &[String]) -> Plan {
         .unwrap_or_else(|error| panic!("{words:?}: {error}"));
     let options = O::from_arg_matches(&matches).unwrap();
     let plan = options
-        .plan(&LazyHost::new(host))
+        .plan(&LazyHost::new(host, false))
         .unwrap_or_else(|error| panic!("{words:?}: {error}"));
     Plan::clone(&plan)
 }

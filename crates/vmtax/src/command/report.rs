@@ -194,12 +194,17 @@ pub fn list(args: &ListArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// As it was written when the recording was made; of an older recording from its analysis.
 fn headline(listing: &Listing) -> Option<String> {
     if matches!(listing.state, State::Damaged { .. }) {
         return None;
     }
-    stored_headline(&listing.folder).or_else(|| analyzed(&listing.folder))
+    first_sentence(&listing.folder)
+}
+
+/// Returns the first sentence of a recording's report, as it was written when the recording was made; of an older recording from
+/// its analysis. `None` where nothing was recorded that has a report.
+pub(super) fn first_sentence(folder: &Path) -> Option<String> {
+    stored_headline(folder).or_else(|| analyzed(folder))
 }
 
 /// Returns the first sentence of a recording's report; `None` where it was not written down.

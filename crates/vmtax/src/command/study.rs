@@ -44,11 +44,12 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
     if !record.dry_run {
         check_folder(record)?;
     }
-    let host = LazyHost::new(|| host::facts(None));
+    let host = LazyHost::new(|| host::facts(None), !record.dry_run);
     let plan = args.options.plan(&host)?;
     if record.dry_run {
         return show_plan(&plan);
     }
+    host.check_named(&plan)?;
     for line in vmtax_report::shares::not_measured(&plan) {
         note(&format!("Not measured: {line}"));
     }

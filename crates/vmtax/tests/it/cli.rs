@@ -516,6 +516,11 @@ fn zsh_inserts_a_recording_at_the_first_tab() {
 fn running_vms_are_candidates() {
     let place = planted();
     let vm = Busy::start(&place, "completed", "-S");
-    let found = candidates(&place, "bash", BASH, &format!("vmtax diagnose {}", vm.name));
+    let line = format!("vmtax diagnose {}", vm.name);
+    let found = candidates(&place, "bash", BASH, &line);
     assert_eq!(found, [vm.name.as_str()]);
+    if has("fish") {
+        let found = candidates(&place, "fish", FISH, &line);
+        assert_eq!(found, [format!("{}\tPID {}", vm.name, vm.pid())]);
+    }
 }

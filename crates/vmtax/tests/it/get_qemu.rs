@@ -137,11 +137,11 @@ fn a_version_that_no_suite_has_is_told_with_those_there_are() {
         .says(&format!("{version} ({suite})"));
     let place = Place::new();
     let got = place
-        .vmtax("get qemu nosuch")
+        .vmtax("get qemu etch")
         .env("XDG_CACHE_HOME", place.path("cache"))
         .outcome()
         .exits(2);
-    got.says("has no suite nosuch");
+    got.says("has no suite etch");
 }
 
 #[test]

@@ -83,8 +83,8 @@ fn errors(name: &str, place: &Place) {
             .iter()
             .map(|line| {
                 let start = place.vmtax(line).env("COLUMNS", "100");
-                // Whether a recording can be written shows when it is begun, after QEMU was asked.
-                let start = match line.contains("--dir") {
+                // A directory that the kernel refuses to make shows when it is made, after QEMU was asked.
+                let start = match line.contains("--dir /proc") {
                     true => start,
                     false => start.env("PATH", path_with_asked_qemu(place)),
                 };
@@ -104,7 +104,8 @@ fn errors(name: &str, place: &Place) {
     snapshot::compare(&directory("errors"), &[(name.to_owned(), page)].into());
 }
 
-/// A PATH in which the first QEMU is one that notes that it was asked, if the place has it: [`note_asked_qemu`].
+/// A PATH in which the first QEMU is one that notes that it was asked for more than its version, if the place has it:
+/// [`note_asked_qemu`].
 fn path_with_asked_qemu(place: &Place) -> String {
     let path = env::var("PATH").unwrap();
     format!("{}:{path}", place.path("asked-qemu").display())
@@ -112,7 +113,10 @@ fn path_with_asked_qemu(place: &Place) -> String {
 
 fn note_asked_qemu(place: &Place) {
     let asked = place.path("asked");
-    let body = format!("echo x >> {}", asked.display());
+    let body = format!(
+        "case $1 in --version) echo QEMU emulator version 6.0.0 ;; *) echo x >> {} ;; esac",
+        asked.display()
+    );
     place.script("asked-qemu/qemu-system-x86_64", &body);
     // What follows would pass, too, if no QEMU was ever asked.
     let doctor = place.vmtax("doctor");
@@ -149,6 +153,32 @@ fn errors_of_command_lines() {
             .vmtax(&words)
             .env("PATH", path_with_asked_qemu(&place));
         start.fails(&[]); // whether no VM has this name or none runs here depends on the host
+    }
+    for (words, reason) in [
+        ("run --qemu 99", "no QEMU 99 was fetched or built"),
+        ("run --qemu none", "none: no such file"),
+        ("run disk --machine tcg --qemu none", "none: no such file"),
+        ("tune disk --qemu none", "none: no such file"),
+        ("layers --kernel none", "none: No such file"),
+        ("exec --kernel none -- true", "none: No such file"),
+        ("exits --qemu junk", "junk: is not a regular file"),
+        (
+            "compare --machine tcg --qemu file --qemu none -- disk",
+            "file: not executable",
+        ),
+        (
+            "compare qemu=none aio=threads -- disk",
+            "none: no such file",
+        ),
+        ("profile disk --kernel none", "none: No such file"),
+        ("run disk --firmware junk/none", "junk/none cannot be read"),
+        ("share --tree none", "none cannot be shared"),
+        ("run --cpus 1000", "1000 were asked for"),
+        ("tune disk --dir file", "Not a directory"),
+    ] {
+        let start = place.vmtax(words).env("PATH", path_with_asked_qemu(&place));
+        let outcome = start.outcome();
+        assert!(outcome.stderr.contains(reason), "{words}: {outcome}");
     }
     no_qemu_was_asked(&place);
 }

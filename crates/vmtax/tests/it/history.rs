@@ -182,7 +182,7 @@ fn a_history_of_a_stranger_is_shown_harmlessly() {
 }
 
 /// A small recording of this host.
-fn recording(place: &Place) -> PathBuf {
+pub(crate) fn recording(place: &Place) -> PathBuf {
     place
         .run("cpu max-prime=1500 time=0.1 --machine native --rounds 2")
         .succeeds();
@@ -395,10 +395,8 @@ fn history_has_the_runs_of_a_dataset_once() {
     place.vmtax("import").fails(&["FILE"]);
 }
 
-#[test]
-fn fleet_names_the_slow_host_and_what_it_could_not_read() {
-    let place = Place::new();
-    let recording = recording(&place);
+/// Makes `dataset`: four runs of each of eight hosts, of which the fourth takes twice the time.
+pub(crate) fn put_dataset_with_a_slow_host(place: &Place, recording: &Path) {
     let mut copies = String::new();
     for host in 0..8 {
         for run in 0..4 {
@@ -415,7 +413,7 @@ fn fleet_names_the_slow_host_and_what_it_could_not_read() {
             } else {
                 format!("host-{host}")
             };
-            let copy = copy(&place, &recording, &name, &started, factor);
+            let copy = copy(place, recording, &name, &started, factor);
             set_microcode(&copy, if host == 3 { "0x1" } else { "0x2" });
             copies += &format!("{} ", copy.display());
         }
@@ -425,6 +423,27 @@ fn fleet_names_the_slow_host_and_what_it_could_not_read() {
         .words(&copies)
         .succeeds()
         .says("32 of 32 recordings");
+}
+
+/// Adds 14 runs of a host to the history in `runs`, one a day, of which the last seven take half as long again.
+pub(crate) fn put_history_with_a_change(place: &Place, recording: &Path) {
+    let mut copies = String::new();
+    for run in 0..14 {
+        let factor = if run < 7 { 1.0 } else { 0.67 } * (1.0 + 0.001 * f64::from(run % 3));
+        let started = format!("2026-11-{}T12:00:00Z", run + 10);
+        let copy = copy(place, recording, "host", &started, factor);
+        copies += &format!("{} ", copy.display());
+    }
+    let exported = place.vmtax("export --dataset past").words(&copies);
+    exported.succeeds().says("14 of 14 recordings");
+    let imported = place.vmtax("import --dataset past --dir runs");
+    imported.succeeds();
+}
+
+#[test]
+fn fleet_names_the_slow_host_and_what_it_could_not_read() {
+    let place = Place::new();
+    put_dataset_with_a_slow_host(&place, &recording(&place));
     let found = json(&place.vmtax("fleet dataset --json").succeeds().stdout);
     let outliers: Vec<&Value> = found["hosts"]
         .as_array()

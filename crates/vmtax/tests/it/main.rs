@@ -37,6 +37,7 @@ mod network;
 mod ordinary_kvm;
 mod other_vmms;
 mod packaging;
+mod page_layout;
 mod planted;
 mod profile;
 mod profile_exits;

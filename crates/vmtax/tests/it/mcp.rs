@@ -355,6 +355,12 @@ fn recordings_are_listed_and_reported_as_the_commands_do() {
         }
         assert_eq!(report, expected);
     }
+    // That of an older recording is not written down.
+    fs::remove_file(place.path("runs/first/headline.txt")).unwrap();
+    let (sentence, _) = client.answer("report", json!({"recording": "first"}));
+    let list = json(&place.vmtax("list --json").succeeds().stdout);
+    assert_eq!(Some(sentence.as_str()), list[0]["headline"].as_str());
+    assert!(sentence.contains("native"), "{sentence}");
     client.leaves();
 }
 

@@ -174,6 +174,27 @@ fn a_kill_leaves_nothing_changed_after_the_next_start_and_what_others_set_stays(
 }
 
 #[test]
+fn cores_to_which_another_vm_is_pinned_are_not_chosen() {
+    let place = Place::new();
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return skipped("one CPU alone");
+    }
+    let (vm, other) = (
+        Busy::start(&place, "chooses", "-S"),
+        Busy::start(&place, "pinned", "-S"),
+    );
+    let cores = || vm.rates(&place, "--duration 0.3")["settings"]["host_cores"].clone();
+    let first = cores()[0]["cpus"].as_str().unwrap().to_owned();
+    let pid = other.pid().to_string();
+    let pinned = place.program("taskset").arg("-acp").arg(first).arg(&pid);
+    pinned.succeeds();
+    assert_eq!(cores()[0]["is_taken"], true, "{:#}", cores());
+    drop(other);
+    // Other VMs of this host may be pinned, too.
+    assert!(cores().as_array().unwrap().len() > 1);
+}
+
+#[test]
 #[ignore = "needs root"]
 fn a_quota_is_removed_and_proven_by_the_vcpus_time() {
     let place = Place::new();

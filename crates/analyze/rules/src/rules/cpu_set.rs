@@ -12,18 +12,20 @@ pub(super) struct CpuSet {
     pub what: String,
 }
 
-/// Returns as many cores as there are vCPUs: of one last-level cache, else of one NUMA node, else of several. Of several caches or
-/// nodes that have as many it takes the last, as interrupts and services usually have the first CPUs. `None` where the host has no
-/// more cores than that: then no set is smaller than all CPUs.
+/// Returns as many cores as there are vCPUs, of those to which no other VM's vCPUs are pinned: of one last-level cache, else of one
+/// NUMA node, else of several. Of several caches or nodes that have as many it takes the last, as interrupts and services usually
+/// have the first CPUs. `None` where the host has no more cores than that, as then no set is smaller than all CPUs, or where other
+/// VMs leave fewer.
 pub(super) fn cpu_set(vcpus: usize, cores: &[HostCore]) -> Option<CpuSet> {
-    if vcpus == 0 || cores.len() <= vcpus {
+    let free: Vec<&HostCore> = cores.iter().filter(|core| !core.is_taken).collect();
+    if vcpus == 0 || cores.len() <= vcpus || free.len() < vcpus {
         return None;
     }
-    let of_cache = last_group(vcpus, cores, |core| (core.node, core.cache));
-    let of_node = || last_group(vcpus, cores, |core| (core.node, 0));
+    let of_cache = last_group(vcpus, &free, |core| (core.node, core.cache));
+    let of_node = || last_group(vcpus, &free, |core| (core.node, 0));
     let near = of_cache.map(|group| (group, " that share a cache"));
     let near = near.or_else(|| of_node().map(|group| (group, " of one NUMA node")));
-    let (group, near) = near.unwrap_or_else(|| (cores.iter().collect(), ""));
+    let (group, near) = near.unwrap_or((free, ""));
     let chosen = &group[group.len() - vcpus..];
     let mut cpus: Vec<usize> = chosen
         .iter()
@@ -41,13 +43,13 @@ pub(super) fn cpu_set(vcpus: usize, cores: &[HostCore]) -> Option<CpuSet> {
 }
 
 /// Returns the last group with at least so many cores.
-fn last_group<K: Ord>(
+fn last_group<'a, K: Ord>(
     least: usize,
-    cores: &[HostCore],
+    cores: &[&'a HostCore],
     key: impl Fn(&HostCore) -> K,
-) -> Option<Vec<&HostCore>> {
+) -> Option<Vec<&'a HostCore>> {
     let mut groups: BTreeMap<K, Vec<&HostCore>> = BTreeMap::new();
-    for core in cores {
+    for &core in cores {
         groups.entry(key(core)).or_default().push(core);
     }
     groups.into_values().rfind(|group| group.len() >= least)
@@ -63,6 +65,7 @@ mod tests {
             cpus: format!("{number},{}", number + 8),
             node: number / 4,
             cache: number / 2 * 2,
+            is_taken: false,
         };
         (0..8).map(core).collect()
     }
@@ -85,6 +88,20 @@ mod tests {
         assert_eq!((set(8), set(9), set(0)), (None, None, None));
         assert_eq!(cpu_set(1, &host()[..1]), None);
         assert_eq!(cpu_set(1, &[]), None);
+    }
+
+    #[test]
+    fn cores_of_other_vms_are_left_to_them() {
+        let mut cores = host();
+        let found = |cores: &[HostCore], vcpus| cpu_set(vcpus, cores).map(|set| set.cpus);
+        cores[7].is_taken = true;
+        assert_eq!(found(&cores, 1), Some("6,14".to_owned()));
+        assert_eq!(found(&cores, 2), Some("4-5,12-13".to_owned()));
+        assert_eq!(found(&cores, 7), Some("0-6,8-14".to_owned()));
+        // The core that is left is a set smaller than all CPUs.
+        assert_eq!(found(&cores[6..], 1), Some("6,14".to_owned()));
+        cores[6].is_taken = true;
+        assert_eq!((found(&cores[6..], 1), found(&cores, 7)), (None, None));
     }
 
     #[test]

@@ -647,6 +647,7 @@ mod tests {
             cpus: cpu.to_string(),
             node: 0,
             cache: 0,
+            is_taken: false,
         };
         let mut vm = VmRates {
             ready: Some(0.5),

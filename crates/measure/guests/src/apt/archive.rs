@@ -241,9 +241,62 @@ pub(crate) fn is_suite(wanted: &str) -> bool {
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
+/// Lists of all suites, past and announced, that the package distro-info-data has.
+const SUITES: [&str; 2] = [
+    "/usr/share/distro-info/debian.csv",
+    "/usr/share/distro-info/ubuntu.csv",
+];
+
+/// Checks, before an archive is asked, which takes seconds, that Debian or Ubuntu has a suite, as far as this host knows their
+/// suites.
+///
+/// # Errors
+/// [`AptError::UnknownSuite`] for a name that the host's lists do not have.
+pub(crate) fn check_suite(name: &str) -> Result<(), AptError> {
+    let lists = SUITES.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    match may_exist(name, &lists) {
+        true => Ok(()),
+        false => Err(AptError::UnknownSuite { suite: name.into() }),
+    }
+}
+
+/// Returns true if a suite is in `lists`, lines of version, name, suite; or where one of them is missing.
+fn may_exist(name: &str, lists: &[String]) -> bool {
+    let is_listed = |list: &String| {
+        list.lines()
+            .any(|line| line.split(',').nth(2) == Some(base(name)))
+    };
+    let is_ours = |whose: &Distribution| whose.releases().contains(&base(name));
+    is_known(name)
+        || Distribution::ALL.iter().any(is_ours)
+        || lists.iter().any(|list| list.is_empty() || is_listed(list))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_suite_that_no_list_has_is_refused_where_both_lists_are_there() {
+        let debian = "version,codename,series,created\n4.0,Etch,etch,2005-06-06\n".to_owned();
+        let ubuntu = "version,codename,series\n4.10,Warty Warthog,warty,2004-03-05\n".to_owned();
+        let lists = [debian.clone(), ubuntu];
+        for name in [
+            "etch",
+            "warty-updates",
+            "etch-backports",
+            "sid",
+            "stable",
+            "trixie-backports",
+            "devel",
+        ] {
+            assert!(may_exist(name, &lists), "{name}");
+        }
+        for name in ["nosuch", "codename", "etc", "4"] {
+            assert!(!may_exist(name, &lists), "{name}");
+            assert!(may_exist(name, &[debian.clone(), String::new()]), "{name}");
+        }
+    }
     use proptest::prelude::*;
 
     fn uri(targets: &str) -> Option<String> {

@@ -12,7 +12,7 @@ use crate::ResultExt;
 use crate::apt::config::{Lists, SandboxFolder};
 pub use crate::error::AptError;
 pub use archive::{Archive, Distribution};
-pub(crate) use archive::{Suite, is_known, is_suite, known, with_version};
+pub(crate) use archive::{Suite, check_suite, is_known, is_suite, known, with_version};
 pub use cache::{Fetch, cache_dir};
 use std::fs;
 use std::io;

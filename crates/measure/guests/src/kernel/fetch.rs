@@ -2,7 +2,8 @@
 
 use crate::ResultExt;
 use crate::apt::{
-    Apt, AptError, Fetch, is_known, is_suite, known, released_versions, version, with_version,
+    Apt, AptError, Fetch, check_suite, is_known, is_suite, known, released_versions, version,
+    with_version,
 };
 use crate::error::KernelError;
 use crate::kernel::{cached, home, in_layout, keep_default, of_suite, set_default, set_suite};
@@ -59,6 +60,9 @@ fn get(
         }
         if let Some(kernel) = in_cache(cache, wanted) {
             return Ok(kernel);
+        }
+        if is_suite(wanted) {
+            check_suite(wanted)?;
         }
     }
     let fetch = Fetch::begin(&cache.join("kernels"), "a kernel", say)?;

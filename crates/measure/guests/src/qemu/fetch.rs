@@ -1,8 +1,8 @@
 //! Fetches a suite's QEMU into the cache, without installing it.
 
 use crate::apt::{
-    Apt, AptError, Archive, Fetch, Package, is_suite, known, released_versions, version,
-    with_version,
+    Apt, AptError, Archive, Fetch, Package, check_suite, is_suite, known, released_versions,
+    version, with_version,
 };
 use crate::error::QemuError;
 use crate::qemu::{BINARY, Fetched, PROGRAM, fetched, is_version, named, shelf, upstream};
@@ -36,6 +36,9 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
     }
     if let Some(qemu) = named(cache, wanted) {
         return Ok(qemu);
+    }
+    if is_suite(wanted) {
+        check_suite(wanted)?;
     }
     let fetch = Fetch::begin(&shelf(cache), "a QEMU", say)?;
     // Another fetch may have had it.

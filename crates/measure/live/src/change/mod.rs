@@ -4,7 +4,7 @@ mod journal;
 mod places;
 
 pub use journal::{Changes, Undone, undo, undo_interrupted};
-pub(crate) use places::{host_cores, host_queues, pinned};
+pub(crate) use places::{host_queues, pinned};
 
 use serde_json::{Map, Value};
 use vmtax_model::{LiveSetting, Setting, SettingValue};

@@ -43,7 +43,7 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
     let y = |v: f64| format!("{:.1}", 6.0 + (HEIGHT - 12.0) * (1.0 - axis.at(v) / 100.0));
     let text = |v: f64| value(metric.unit(), v);
     let levels = levels(series);
-    let days: Vec<usize> = (0..count).step_by(count.div_ceil(8).max(1)).collect();
+    let days = days(series);
     html! {
         div.plot.(series.key.machine) {
             svg.up height=(HEIGHT) aria-hidden="true" {
@@ -54,7 +54,9 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
                 @for (i, c) in series.changes.iter().enumerate() {
                     @let at = percent(x(c.at as f64 - 0.5));
                     line.change x1=(at) x2=(at) y1="0" y2="100%" {}
-                    text.change x=(at) dx="5" y="12" { (i + 1) ": " (change_label(c)) }
+                    // Behind the line, or before it in the right half; beside the next one's.
+                    @let (dx, anchor) = if x(c.at as f64) < 50.0 { ("5", "start") } else { ("-5", "end") };
+                    text.change x=(at) dx=(dx) y=(12 + 14 * (i % 3)) text-anchor=(anchor) { (i + 1) ": " (change_label(c)) }
                 }
                 @for (from, to, level) in &levels {
                     line.level x1=(percent(x(*from as f64 - 0.4))) x2=(percent(x(*to as f64 - 0.6))) y1=(y(*level)) y2=(y(*level)) {}
@@ -70,13 +72,36 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
                 }
             }
             span {}
-            svg.ticks aria-hidden="true" {
+            svg.ticks.days aria-hidden="true" {
                 @for i in &days {
-                    text x=(percent(x(*i as f64))) y="12" text-anchor="middle" { (day(&series.figures[*i].run.started)) }
+                    @let at = x(*i as f64);
+                    text x=(percent(at)) y="12" text-anchor=(anchor_of_day(at)) { (day(&series.figures[*i].run.started)) }
                 }
             }
         }
     }
+}
+
+/// The first runs of days, at most eight of them, and never two close to each other.
+fn days(series: &SeriesFindings) -> Vec<usize> {
+    let started = |i: usize| day(&series.figures[i].run.started);
+    let step = series.figures.len().div_ceil(8).max(1);
+    let mut chosen: Vec<usize> = Vec::new();
+    for i in 0..series.figures.len() {
+        let is_next = chosen
+            .last()
+            .is_none_or(|last| i - last >= step && started(i) != started(*last));
+        if is_next {
+            chosen.push(i);
+        }
+    }
+    chosen
+}
+
+/// Where the text of a day at this percentage of the width is anchored: at the right end it stays within the picture; at the left
+/// end there is room below the labels of the axis.
+fn anchor_of_day(at: f64) -> &'static str {
+    if at > 92.0 { "end" } else { "middle" }
 }
 
 /// The medians between changes: from which run, to which, and how much.

@@ -75,7 +75,7 @@ impl Report<'_> {
             header {
                 @if !self.answer.is_empty() { p.kicker { (prose(&self.title)) } }
                 h1 { (prose(self.headline())) }
-                p.where { (self.basis.join(" · ")) }
+                p.where { (prose(&self.basis.join(" · "))) }
                 @for command in &self.next { p.next { "Next: " code { (command) } } }
             }
             @if !self.tiles.is_empty() { div.tiles { @for one in &self.tiles { (tile(one)) } } }
@@ -132,13 +132,16 @@ pub fn prose(text: &str) -> Markup {
     }
 }
 
-/// Text that a narrow column breaks after its commas: options and the names of variants have no blanks.
+/// Text that a narrow column breaks after its commas and the slashes of its paths: options and the names of variants have no blanks.
 fn breakable(text: &str) -> Markup {
-    let parts: Vec<&str> = text.split_inclusive(',').collect();
-    // Not within a figure: "9,994".
+    let parts: Vec<&str> = text.split_inclusive([',', '/']).collect();
+    // Not within a figure, "9,994" or "622/s", and not behind the first slash of a path.
     let breaks = |i: usize| {
         let next = parts.get(i + 1);
-        next.is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()))
+        next.is_some_and(|next| match parts[i] {
+            part if part.ends_with(',') => !next.starts_with(|c: char| c.is_ascii_digit()),
+            part => part.len() > 4 && next.len() > 4 && !part.contains(' '),
+        })
     };
     html! { @for (i, part) in parts.iter().enumerate() { (part) @if breaks(i) { wbr; } } }
 }

@@ -34,11 +34,11 @@ pub fn report<'a>(
     let [first, last] = &found.dates;
     let to = only_if(first != last, format!(" to {last}"));
     let basis = [
-        format!("{} hosts", count(found.hosts.len() as u64)),
+        counted(found.hosts.len() as u64, "host"),
         classes,
-        format!("{} runs", count(found.runs.into())),
-        format!("{} metrics", count(found.metrics.into())),
-        format!("{} figures", count(found.figures)),
+        counted(found.runs.into(), "run"),
+        counted(found.metrics.into(), "metric"),
+        counted(found.figures, "figure"),
         format!("{first}{to}"),
     ];
     let sections = [hosts(found), metrics(found), facts(found)];

@@ -3,7 +3,7 @@
 use super::layers::unbroken;
 use super::profile::exits::per_s;
 use super::{vm_exits, vm_layers};
-use crate::engine::{Notice, Report, Section, Table, words};
+use crate::engine::{Notice, Report, Section, Table, Tile, words};
 use crate::number::{count, nanoseconds};
 use crate::text::{Joined, only_if};
 use crate::view::{origin, vm};
@@ -37,14 +37,20 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
         study: "layers",
         title: format!("Imported traces of {name}"),
         basis: [of_vm.map_or_else(Vec::new, vm::basis), files(found)].concat(),
-        answer: parts.iter().map(|part| part.answer.as_str()).joined(" ") + &lost(found),
+        answer: parts.first().map_or("", |part| &part.answer).to_owned() + &lost(found),
         next: vec![format!("{} --details", origin.command)],
         notices: vec![Notice::not_observed(missing)],
         method: found.facts.clocks.iter().map(clock).collect(),
         origin,
         ..Report::default()
     };
-    for part in parts {
+    for (number, part) in parts.into_iter().enumerate() {
+        // The first one's is the report's answer.
+        report.tiles.extend((number > 0).then(|| Tile {
+            text: part.answer,
+            ..Tile::default()
+        }));
+        report.tiles.extend(part.tiles);
         report.advice.extend(part.advice);
         report.sections.extend(part.sections);
         report.method.extend(part.method);

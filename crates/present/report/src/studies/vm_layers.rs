@@ -1,10 +1,10 @@
 //! `layers --vm`: where the time of a running VM's requests or packets goes, as its host sees them.
 
-use super::layers::{self, largest_layers, largest_states, sentences, unbroken};
+use super::layers::{self, largest_layer, largest_layers, largest_states, sentences, unbroken};
 use super::profile::exits::per_s;
-use crate::engine::{Column, Notice, Report, Section, Table, figures, words};
+use crate::engine::{Column, Notice, Report, Section, Table, Tile, figures, words};
 use crate::number::{NONE, count, counted, nanoseconds};
-use crate::text::{Joined, grouped, only_if};
+use crate::text::{grouped, only_if};
 use crate::view::{layers as view, origin, vm};
 use vmtax_findings::{
     LayerColumn, RequestKind, State, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
@@ -30,6 +30,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
         study: "layers",
         title: format!("{title} of {name}, by layer and state"),
         answer,
+        tiles: tiles(found),
         sections: sections(found),
         basis: vm::recorded(recording, &found.vm, Some(time)),
         next: vm::next(&origin, &found.vm),
@@ -40,7 +41,6 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
         ],
         method: only_if(has_columns, vec![found.layers.method.clone()]),
         origin,
-        ..Report::default()
     }
 }
 
@@ -78,56 +78,77 @@ fn requests(found: &VmLayers) -> String {
     format!("No requests of {name} in {seconds:.1} s: {why}.")
 }
 
-/// "Of this 75 % is service time. Largest layer: device (35 %)."
+/// " Of this 75 % is service time. Largest layer: device (35 %)."; nothing where the answer says all that is known of the parts.
 fn of_this(column: &LayerColumn) -> String {
-    if let Some(part) = not_distinguished(column) {
-        return part;
+    let layers = largest_layers(column);
+    match not_distinguished(column) {
+        Some(all) if all.percent >= WHOLE => String::new(),
+        Some(part) => format!(" {}. {layers}", part.text),
+        None => format!(" Of this {}. {layers}", largest_states(column)),
     }
-    let (states, layers) = (largest_states(column), largest_layers(column));
-    format!("Of this {states}. {layers}")
 }
 
-/// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished." where an imported trace does not say more.
-fn not_distinguished(column: &LayerColumn) -> Option<String> {
+/// "; largest layer: device (35 %)."
+fn cause(column: &LayerColumn) -> String {
+    match not_distinguished(column) {
+        Some(all) if all.percent >= WHOLE => format!("; {}.", all.text),
+        _ => format!("{}.", largest_layer(column)),
+    }
+}
+
+/// From this part of a request on, percent, there is no more to say than that its layers are not distinguished.
+const WHOLE: f64 = 99.5;
+
+/// Layers of a request that an imported trace does not distinguish.
+struct NotDistinguished {
+    percent: f64,
+    /// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished".
+    text: String,
+}
+
+/// Returns the layers that an imported trace does not distinguish; `None` where it does.
+fn not_distinguished(column: &LayerColumn) -> Option<NotDistinguished> {
     let part = |layer, what: &str| {
-        let part = view::percent_in(column, layer, State::NotDistinguished);
+        let percent = view::percent_in(column, layer, State::NotDistinguished);
         let layer = layer.label();
-        (part >= 0.5).then(|| {
-            // Of one layer alone there is no more to say.
-            let others = (part < 99.5).then(|| format!(" {}", largest_layers(column)));
-            let others = others.unwrap_or_default();
-            format!("{part:.0}\u{a0}% of this is {layer}: {what}, not distinguished.{others}")
+        (percent >= 0.5).then(|| NotDistinguished {
+            percent,
+            text: format!("{percent:.0}\u{a0}% of this is {layer}: {what}, not distinguished"),
         })
     };
     part(Layer::BelowVirtqueue, "QEMU and all beneath")
         .or_else(|| part(Layer::BelowGuest, "KVM, QEMU and the host"))
 }
 
-/// "A read of vda takes 412 µs on the host (GAVG, mean): 250 µs at the device (DAVG), 162 µs above it (KAVG). …".
+/// "A read of vda takes 380 µs on the host (median); largest layer: guest kernel (25 %)."
 fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     let (disk, kind) = (&requests.disk, requests.traced.kind);
     if requests.traced.followed == 0 {
         let requests = kind.label();
         return format!("None of {requests} to {disk} could be followed: below is why.");
     }
+    let scope = match column.from_host {
+        true => "on the host",
+        false => "from the guest's block layer on",
+    };
+    let (one, median) = (one(kind), unbroken(requests.gavg.p50_ns));
+    let cause = cause(column);
+    format!("{one} of {disk} takes {median} {scope} (median){cause}")
+}
+
+/// "Mean (GAVG): 412 µs, of it 250 µs at the host's device (DAVG) and 162 µs above it (KAVG). Of this 75 % is service time. …".
+fn mean_of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     let parts = match (&requests.kavg, &requests.davg) {
         (Some(k), Some(d)) => {
             let [davg, kavg] = [d, k].map(|average| unbroken(average.mean_ns));
-            format!(": {davg} at the host's device (DAVG) and {kavg} above it (KAVG)")
+            format!(", of it {davg} at the host's device (DAVG) and {kavg} above it (KAVG)")
         }
         // Where only the guest's trace shows them, the host's device does not.
         _ if !column.from_host => String::new(),
         _ => "; its time at the host's device is not observed".to_owned(),
     };
-    let scope = match column.from_host {
-        true => "on the host (GAVG, mean)",
-        false => "from the guest's block layer on (GAVG, mean)",
-    };
-    let (one, gavg) = (one(kind), unbroken(requests.gavg.mean_ns));
-    format!(
-        "{one} of {disk} takes {gavg} {scope}{parts}. {}",
-        of_this(column)
-    )
+    let (gavg, of_this) = (unbroken(requests.gavg.mean_ns), of_this(column));
+    format!("Mean (GAVG): {gavg}{parts}.{of_this}")
 }
 
 /// "A read".
@@ -141,21 +162,34 @@ pub(super) fn one(kind: RequestKind) -> &'static str {
     }
 }
 
-/// The answer about packets: a sentence or two for each direction of the card with most packet time.
+/// The answer about packets: the direction whose packets take longest, of the card with most packet time.
 fn packets(found: &VmLayers) -> String {
     let (name, seconds) = (vm::name(&found.vm), found.seconds);
-    let Some(first) = found.packets.first() else {
-        let why = vm::stopped(&found.vm, &name).map_or(String::new(), |why| format!(": {why}"));
-        return format!("No packet of {name} passed its taps in {seconds:.1} s{why}.");
-    };
-    let all = found.packets.iter().zip(&found.layers.columns);
-    let of_card = all.filter(|(packets, _)| packets.tap == first.tap);
-    of_card
-        .map(|(packets, column)| direction(packets, column))
-        .joined(" ")
+    match directions(found).first() {
+        Some((packets, column)) => direction(packets, column),
+        None => {
+            let why = vm::stopped(&found.vm, &name).map_or(String::new(), |why| format!(": {why}"));
+            format!("No packet of {name} passed its taps in {seconds:.1} s{why}.")
+        }
+    }
 }
 
-/// "A packet that the guest sends takes 62 µs on the host, from the doorbell to the host's stack (vnet0, mean). Of this …".
+/// Returns the directions of the card with most packet time; first those whose packets were followed, the slowest of them first.
+fn directions(found: &VmLayers) -> Vec<(&VmPackets, &LayerColumn)> {
+    let tap = found.packets.first().map(|first| &first.tap);
+    let all = found.packets.iter().zip(&found.layers.columns);
+    let mut of_card: Vec<_> = all
+        .filter(|(packets, _)| Some(&packets.tap) == tap)
+        .collect();
+    let median = |packets: &VmPackets| match packets.traced.followed {
+        0 => -1.0,
+        _ => packets.time.p50_ns,
+    };
+    of_card.sort_by(|(a, _), (b, _)| median(b).total_cmp(&median(a)));
+    of_card
+}
+
+/// "A packet that the guest sends takes 58 µs on the host, from the doorbell to the host's stack (vnet0, median); largest layer: …".
 fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
     let (tap, kind) = (&packets.tap, packets.traced.kind);
     if packets.traced.followed == 0 {
@@ -166,10 +200,35 @@ fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
         RequestKind::Transmit => ("sends", "from the doorbell to the host's stack"),
         _ => ("receives", "from its stack to the interrupt"),
     };
-    let (time, of_this) = (unbroken(packets.time.mean_ns), of_this(column));
-    format!(
-        "A packet that the guest {verb} takes {time} on the host, {way} ({tap}, mean). {of_this}"
-    )
+    let (time, cause) = (unbroken(packets.time.p50_ns), cause(column));
+    format!("A packet that the guest {verb} takes {time} on the host, {way} ({tap}, median){cause}")
+}
+
+/// Sentences below the answer: the means and their parts, and the other direction of a card.
+fn tiles(found: &VmLayers) -> Vec<Tile> {
+    let requests = found.requests.first().zip(found.layers.columns.first());
+    let requests = requests.filter(|(requests, _)| requests.traced.followed > 0);
+    let mut texts: Vec<String> = requests
+        .map(|(requests, column)| mean_of_requests(requests, column))
+        .into_iter()
+        .collect();
+    for (number, (packets, column)) in directions(found).into_iter().enumerate() {
+        // The answer has the first one's.
+        let own = only_if(number > 0, direction(packets, column) + " ");
+        let (kind, mean) = (packets.traced.kind.label(), unbroken(packets.time.mean_ns));
+        let parts = of_this(column);
+        let mean = only_if(
+            packets.traced.followed > 0,
+            format!("Mean of {kind}: {mean}.{parts}"),
+        );
+        texts.push((own + &mean).trim_end().to_owned());
+    }
+    texts.retain(|text| !text.is_empty());
+    let tile = |text| Tile {
+        text,
+        ..Tile::default()
+    };
+    texts.into_iter().map(tile).collect()
 }
 
 fn sections(found: &VmLayers) -> Vec<Section<'_>> {

@@ -5,7 +5,7 @@ mod child;
 mod tools;
 
 use super::note;
-use super::report::stored_headline;
+use super::report::first_sentence;
 use crate::cli::McpArgs;
 use crate::fault::Fault;
 use child::{ChildError, Ended};
@@ -287,7 +287,7 @@ fn sentence_of_vms(document: &Value) -> String {
 /// The first sentence of a report, and where a new recording is.
 fn sentence_of_recording(document: &Value, new: Option<&Path>) -> String {
     let named = document["folder"].as_str().map(Path::new);
-    let headline = new.or(named).and_then(stored_headline);
+    let headline = new.or(named).and_then(first_sentence);
     let headline = headline.unwrap_or_else(|| "The report of a recording.".to_owned());
     let name = new
         .and_then(Path::file_name)

@@ -1,7 +1,7 @@
 //! Recipe and source of a QEMU build, and the name that the build gets for them.
 
 use crate::ResultExt;
-use crate::apt::{Apt, Fetch, is_suite};
+use crate::apt::{Apt, Fetch, check_suite, is_suite};
 use crate::error::QemuError;
 use crate::qemu::fetch::choose;
 use crate::qemu::{BUILT, is_version};
@@ -36,6 +36,9 @@ impl Source {
             return Ok(Source::Tree { path });
         }
         if (is_version(given) || is_suite(given)) && !path.is_dir() {
+            if is_suite(given) {
+                check_suite(given)?;
+            }
             return Ok(Source::Offered {
                 wanted: given.into(),
             });

@@ -3,6 +3,7 @@
 mod column;
 pub mod sentences;
 
+use sentences::FirstDifference;
 pub use sentences::moved;
 
 use crate::charts::layers::{Medians, Stack, Variants, class};
@@ -45,10 +46,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
             Some(main) => answer(findings, main, request(plan)),
         },
         tiles: main_column(&findings.columns)
-            .filter(|main| main.matched.joined > 0)
-            .map(traced)
-            .into_iter()
-            .collect(),
+            .map_or(Vec::new(), |main| tiles(findings, main, request(plan))),
         next: vec![format!("{} --details", origin.command)],
         origin,
         advice: findings.advice.clone(),
@@ -81,39 +79,91 @@ pub fn traced_runs(plan: &Plan) -> usize {
     probes.filter(|probes| probes.follows_requests()).count()
 }
 
-/// The median of a request, beside native's, and the layer that takes most.
+/// Where variants are compared, which of them is fastest; else the median of a request, beside native's, and the layer that takes
+/// most.
 fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
-    let median = view::undisturbed(main).p50_ns;
-    let how = match main.control.is_some() {
+    if let Some(best) = sentences::first_difference(findings, main.machine) {
+        return compared(findings, main, &best, request);
+    }
+    let takes = of_column(findings, main, request);
+    if main.matched.joined > 0 {
+        return format!("{takes}.");
+    }
+    let untraced = only_if(main.control.is_some(), format!("{takes}. "));
+    format!("{untraced}{}", sentences::none_followed(main, request))
+}
+
+/// "A request takes 223 µs in the Linux guest on tcg (median, untraced)", with other words for what a fio job measures.
+fn takes(column: &LayerColumn, request: &str) -> String {
+    let how = match column.control.is_some() {
         true => "median, untraced",
         false => "median, traced",
     };
+    let what = match column.fio_requests {
+        Some(_) => "fio's completion latency (clat) is".to_owned(),
+        None => format!("A {request} takes"),
+    };
+    let (median, place) = (view::undisturbed(column).p50_ns, view::title(column));
+    format!("{what} {} in the {place} ({how})", unbroken(median))
+}
+
+/// Returns the median of a request in a column, how many times native's it is, and the layer that takes most.
+fn of_column(findings: &LayerFindings, column: &LayerColumn, request: &str) -> String {
+    let median = view::undisturbed(column).p50_ns;
     let host = findings.host.as_ref();
-    let host = host.filter(|host| host.p50_ns > 0.0 && main.control.is_some());
+    let host = host.filter(|host| host.p50_ns > 0.0 && column.control.is_some());
     let host = host.map_or(String::new(), |host| {
         let (factor, native) = (median / host.p50_ns, unbroken(host.p50_ns));
         format!(", {factor:.1} times native ({native})")
     });
-    let place = view::title(main);
-    let what = match main.fio_requests {
-        Some(_) => "fio's completion latency (clat) is".to_owned(),
-        None => format!("A {request} takes"),
-    };
-    let takes = format!("{what} {} in the {place} ({how}){host}", unbroken(median));
-    let fastest = sentences::fastest(findings, main.machine);
-    let fastest = fastest.map_or(String::new(), |text| format!("{text}. "));
-    if main.matched.joined == 0 {
-        let untraced = only_if(main.control.is_some(), format!("{takes}. "));
-        return format!(
-            "{fastest}{untraced}{}",
-            sentences::none_followed(main, request)
-        );
-    }
-    let layer = layers_by_part(main).into_iter().next();
-    let layer = layer.map_or(String::new(), |layer| {
+    format!("{}{host}{}", takes(column, request), largest_layer(column))
+}
+
+/// "; largest layer: guest kernel (25 %)"; nothing where no request was followed.
+pub(super) fn largest_layer(column: &LayerColumn) -> String {
+    let layers = (column.matched.joined > 0).then(|| layers_by_part(column));
+    let layer = layers.into_iter().flatten().next();
+    layer.map_or(String::new(), |layer| {
         format!("; largest layer: {}", layer.text(true))
+    })
+}
+
+/// The median of a request with the fastest variant, compared with the first one; where none is shown to be faster, with the first.
+fn compared(
+    findings: &LayerFindings,
+    main: &LayerColumn,
+    best: &FirstDifference<'_>,
+    request: &str,
+) -> String {
+    let named = best.shown.map_or(best.base, |one| &one.variant);
+    let mut columns = findings.columns.iter();
+    let column = columns.find(|one| one.machine == main.machine && one.variant == *named);
+    let takes = takes(column.unwrap_or(main), request);
+    match best.shown.filter(|_| column.is_some()) {
+        Some(shown) => {
+            let layer = column.map_or(String::new(), largest_layer);
+            format!("{takes}, {}{layer}.", sentences::against_base(shown))
+        }
+        None => format!("{takes}; {}.", sentences::against_none(best)),
+    }
+}
+
+/// Sentences below the answer: of compared variants the main column's own figures, and what its traced requests show.
+fn tiles(findings: &LayerFindings, main: &LayerColumn, request: &str) -> Vec<Tile> {
+    let is_compared = sentences::first_difference(findings, main.machine).is_some();
+    let is_followed = main.matched.joined > 0;
+    let own = match (is_compared, is_followed) {
+        (false, _) => None,
+        (true, true) => Some(format!("{}.", of_column(findings, main, request))),
+        (true, false) => Some(sentences::none_followed(main, request)),
+    };
+    let own = own.map(|text| Tile {
+        text,
+        ..Tile::default()
     });
-    format!("{fastest}{takes}{layer}.")
+    own.into_iter()
+        .chain(is_followed.then(|| traced(main)))
+        .collect()
 }
 
 /// Returns the layers and states that the mean of the traced requests goes to.
@@ -288,11 +338,16 @@ pub fn pictures(findings: &LayerFindings) -> Vec<Section<'_>> {
     let columns = view::columns(findings);
     let side_by_side = (columns.len() > 1)
         .then(|| Section::new("Layers side by side", [means(findings, &columns)]));
-    let caption = "Mean of a traced request by layer; plain for service time, hatched where it waits. The line across a bar \
-                   is the untraced control's mean.";
+    let has_control = columns.iter().any(|column| column.control.is_some());
+    let control = only_if(
+        has_control,
+        " The line across a bar is the untraced control's mean.",
+    );
     let host = findings.host.as_ref();
     let stack = Figure {
-        caption: caption.to_owned(),
+        caption: format!(
+            "Mean of a traced request by layer; plain for service time, hatched where it waits.{control}"
+        ),
         ..Figure::new(Stack { host, columns })
     };
     let medians = view::medians(findings);

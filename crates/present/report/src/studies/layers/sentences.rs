@@ -5,7 +5,7 @@ use crate::text::{Joined, distinct, only_if};
 use crate::view::layers::{self as view, Scale};
 use crate::view::not_observed;
 use vmtax_findings::{
-    Batching, Difference, Estimate, LayerColumn, LayerFindings, Matched, Verdict,
+    Batching, Comparison, Difference, Estimate, LayerColumn, LayerFindings, Matched, Verdict,
 };
 use vmtax_model::{Machine, Missing};
 
@@ -110,20 +110,73 @@ fn difference(d: &Difference) -> String {
     }
 }
 
-/// Returns the fastest variant of a machine, or that none is shown to be fastest; `None` without variants.
-pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
-    let of_machine = || findings.differences.iter().filter(|d| d.machine == machine);
-    let faster = of_machine().filter(|d| d.comparison.verdict == Verdict::Faster);
+/// The comparison of variants on a machine that an answer is about.
+pub struct FirstDifference<'a> {
+    /// The fastest variant that is shown to be faster; else the only one, where it is shown to be slower.
+    pub shown: Option<&'a Difference>,
+    /// The variant that others are compared with.
+    pub base: &'a String,
+    /// Number of variants that are compared with it.
+    pub others: usize,
+    /// The only variant that is compared with it.
+    only: Option<&'a Difference>,
+}
+
+/// Returns the comparison of a machine's variants that an answer is about; `None` without variants.
+pub fn first_difference(findings: &LayerFindings, machine: Machine) -> Option<FirstDifference<'_>> {
+    let of_machine: Vec<&Difference> = findings
+        .differences
+        .iter()
+        .filter(|one| one.machine == machine)
+        .collect();
+    let verdict = |one: &Difference| one.comparison.verdict;
     let cost = |one: &Difference| one.comparison.ratio.median;
+    let faster = of_machine
+        .iter()
+        .copied()
+        .filter(|one| verdict(one) == Verdict::Faster);
     let best = faster.min_by(|a, b| cost(a).total_cmp(&cost(b)));
-    let first = best.or_else(|| of_machine().next())?;
-    Some(match of_machine().count() {
-        others if others > 1 && best.is_none() => {
-            let base = &first.base;
-            format!("None of {others} variants is shown to be faster than {base}")
-        }
-        _ => difference(first),
+    let only = of_machine
+        .first()
+        .copied()
+        .filter(|_| of_machine.len() == 1);
+    Some(FirstDifference {
+        shown: best.or(only.filter(|one| verdict(one) == Verdict::Slower)),
+        base: &of_machine.first()?.base,
+        others: of_machine.len(),
+        only,
     })
+}
+
+/// "6.0 % less than with aio=threads (95 % CI 4.0 to 9.0 %)".
+pub fn against_base(shown: &Difference) -> String {
+    let Comparison { ratio, verdict, .. } = &shown.comparison;
+    let is_faster = *verdict == Verdict::Faster;
+    let (word, change) = match is_faster {
+        true => ("less", 1.0 - ratio.median),
+        false => ("more", ratio.median - 1.0),
+    };
+    let interval = ratio.interval.map_or(String::new(), |i| {
+        let by = match is_faster {
+            true => span(1.0 - i.high, 1.0 - i.low, percent),
+            false => span(i.low - 1.0, i.high - 1.0, percent),
+        };
+        format!(" (95\u{a0}% CI {by})")
+    });
+    let (by, base) = (percent(change), &shown.base);
+    format!("{by} {word} than with {base}{interval}")
+}
+
+/// "none of 2 variants is shown to be faster", or why the only one is inconclusive.
+pub fn against_none(best: &FirstDifference<'_>) -> String {
+    let Some(only) = best.only else {
+        return format!("none of {} variants is shown to be faster", best.others);
+    };
+    let why = match only.comparison.ratio.interval {
+        None => "too few rounds for a CI".to_owned(),
+        Some(i) => format!("95\u{a0}% CI of the ratio {}", range(&i)),
+    };
+    format!("{} is inconclusive: {why}", only.variant)
 }
 
 /// The layer whose part of a request changed most from the first column to the second: "host kernel 85.0 µs → 12.0 µs, of
