@@ -332,7 +332,7 @@ pub fn vcpu_states(vcpus: &[[f64; 2]]) -> ProfileFindings {
         runnable: Some(*runnable),
         waits: vec![StateWait {
             reason: WaitFor::Guest,
-            call: "ppoll".into(),
+            call: "ioctl".into(),
             below: String::new(),
             fraction: 1.0 - running - runnable,
         }],
@@ -364,6 +364,7 @@ pub fn worker_states() -> ProfileFindings {
     {
         (thread.name, thread.role) = ("worker".into(), None);
         thread.waits[0].reason = WaitFor::Io;
+        thread.waits[0].call = "ppoll".into();
         let active = 1.0 - thread.waits[0].fraction;
         thread.slices = slices(active, WaitFor::Io);
     }
