@@ -102,7 +102,7 @@ Examples:
   vmtax vms --json | jq '.[] | {pid, name, managed}'"
     )]
     Vms(VmsArgs),
-    /// Find known performance problems in a VM configuration, fio or perf kvm stat output
+    /// Find known performance problems in VM configurations, fio output
     #[command(
         after_help = "Reads a QEMU command line (in quotes, or in a file), libvirt domain XML, a libvirt log, `qm config` or `qm showcmd`, \
 one fio output, or two to compare, or output of `perf kvm stat report`; `-` is the standard input. Lists the known costs, the fix \

@@ -179,7 +179,7 @@ const EMULATED_NIC: Rule = Rule {
     id: "configured-emulated-nic",
     finds: "a NIC that QEMU emulates register by register: e1000, rtl8139 and others",
     remedies: &[instruction(
-        "Give the guest a virtio NIC; Windows needs the driver of virtio-win first",
+        "Give the guest a virtio network device; Windows needs the driver of virtio-win first",
         "-device virtio-net-pci,netdev=… # libvirt: <model type='virtio'/> # Proxmox: qm set VMID --NIC virtio=MAC,bridge=BRIDGE",
     )],
     source: "QEMU documentation, Network emulation",

@@ -166,7 +166,7 @@ const EXITS_PORT: Rule = Rule {
 
 const EXITS_MSR: Rule = Rule {
     id: "reported-msr-exits",
-    finds: "exits by accesses to model-specific registers: timers and inter-processor interrupts (IPIs), for the most part",
+    finds: "exits by accesses to model-specific registers: timers and IPIs between vCPUs, for the most part",
     remedies: &[
         instruction(
             "Reduce the guest's timer rate (HZ=100 or 250, NO_HZ), and wake its vCPUs less often",
