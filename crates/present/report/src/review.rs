@@ -11,7 +11,7 @@ use vmtax_rules::MAX_ADVICE;
 pub struct Review {
     /// The texts, by what they are: `libvirt domain web01 in web01.xml`.
     pub texts: Vec<String>,
-    /// Number of known costs that were looked for.
+    /// Number of known costs that vmtax checked for.
     pub known: usize,
     /// Findings, most important first.
     pub advice: Vec<Advice>,
@@ -35,7 +35,7 @@ pub fn review(review: &Review) -> Report<'static> {
     Report {
         study: "doctor",
         origin: review.origin.clone(),
-        title: "Known costs in what was pasted".to_owned(),
+        title: "Known performance problems".to_owned(),
         answer: answer(review),
         basis: review.texts.clone(),
         next,
@@ -51,13 +51,13 @@ pub fn review(review: &Review) -> Report<'static> {
 }
 
 fn answer(review: &Review) -> String {
-    let looked = format!(
-        "{} were looked for",
+    let checked = format!(
+        "vmtax checked for {}",
         counted(review.known as u64, "known cost")
     );
     match review.advice.as_slice() {
-        [] => format!("The text shows no known cost; {looked}."),
-        [only] => format!("{} No other is shown; {looked}.", only.finding),
+        [] => format!("The text shows no known cost; {checked}."),
+        [only] => format!("{} No other is shown; {checked}.", only.finding),
         [first, rest @ ..] => format!(
             "{} {} more {} shown.",
             first.finding,

@@ -96,7 +96,7 @@ impl State {
                 found("does not respond", "QEMU does not respond", still)
             }
             (Process::MainLoopTraced, Guest::Runs) => found("", "", "vCPU "),
-            (_, Guest::Runs) => found("", "", "vCPU 0 was "),
+            (_, Guest::Runs) => found("", "", "vCPU 0 spent "),
             (_, _) if self.is_taken => Truth {
                 vms: "",
                 top: "is halted or paused is not known",

@@ -97,7 +97,7 @@ const DISK_LIMIT: Rule = Rule {
 
 const NIC_LIMIT: Rule = Rule {
     id: "configured-network-limit",
-    finds: "a network card with a limit of its traffic",
+    finds: "a NIC with a limit of its traffic",
     remedies: &[instruction(
         "Raise or remove the limit, unless it is meant",
         "tc qdisc del dev TAP root # libvirt: virsh domiftune VM NIC --inbound 0 --outbound 0 # Proxmox: qm set VMID --NIC … (without rate=)",
@@ -177,9 +177,9 @@ const WRITE_THROUGH: Rule = Rule {
 
 const EMULATED_NIC: Rule = Rule {
     id: "configured-emulated-nic",
-    finds: "a network card that QEMU emulates register by register: e1000, rtl8139 and others",
+    finds: "a NIC that QEMU emulates register by register: e1000, rtl8139 and others",
     remedies: &[instruction(
-        "Give the guest a virtio card; Windows needs the driver of virtio-win first",
+        "Give the guest a virtio network device; Windows needs the driver of virtio-win first",
         "-device virtio-net-pci,netdev=… # libvirt: <model type='virtio'/> # Proxmox: qm set VMID --NIC virtio=MAC,bridge=BRIDGE",
     )],
     source: "QEMU documentation, Network emulation",
@@ -188,7 +188,7 @@ const EMULATED_NIC: Rule = Rule {
             let is_virtio = nic.model.is_empty() || nic.model == "virtio";
             (!is_virtio).then(|| {
                 format!(
-                    "Packets of {} take VM exits that a virtio card does not: its card ({}) is emulated.",
+                    "Packets of {} take VM exits that a virtio NIC does not: its NIC ({}) is emulated.",
                     nic.name, nic.model
                 )
             })
@@ -198,7 +198,7 @@ const EMULATED_NIC: Rule = Rule {
 
 const USER_NETWORK: Rule = Rule {
     id: "configured-user-network",
-    finds: "a network card on QEMU's user-mode network (slirp)",
+    finds: "a NIC on QEMU's user-mode network (slirp)",
     remedies: &[
         PASST,
         instruction(
@@ -221,7 +221,7 @@ const USER_NETWORK: Rule = Rule {
 
 const NO_VHOST: Rule = Rule {
     id: "configured-no-vhost",
-    finds: "a virtio card on a tap whose packets QEMU itself moves, without vhost-net",
+    finds: "a virtio NIC on a tap whose packets QEMU itself moves, without vhost-net",
     remedies: &[instruction(
         "Use vhost-net: the host's kernel moves the packets",
         "-netdev tap,vhost=on,… # libvirt: <driver name='vhost'/>",

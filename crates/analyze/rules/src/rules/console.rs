@@ -35,7 +35,7 @@ pub(super) const UART_POLLING: Rule = Rule {
             let polls = exits.reads(Register::UartStatus);
             let bytes = exits.writes(Register::UartData);
             let text = format!(
-                "The guest asks {} times whether the UART is ready, to write {} bytes: each is an exit.",
+                "The guest polls the UART {} times to write {} bytes; each poll is a VM exit.",
                 count(polls),
                 count(bytes)
             );

@@ -58,7 +58,7 @@ pub(super) const VM_SWAPPED: Rule = Rule {
                 "The host reads the VM's memory from disk {} times a second (major faults); {} of it is swapped out.",
                 significant(faults_per_s),
                 match swapped {
-                    0 => "nothing".to_owned(),
+                    0 => "none".to_owned(),
                     swapped => bytes(swapped),
                 }
             );
@@ -269,7 +269,7 @@ mod tests {
             (findings_for(40.0, 0), findings_for(2.0, 64 << 20)),
             (vec![], vec![])
         );
-        assert!(findings_for(900.0, 0)[0].contains("nothing of it"));
+        assert!(findings_for(900.0, 0)[0].contains("none of it"));
         let blocked = |run, faults| {
             let counters = [("major_faults", faults)].into_iter().collect();
             let vm = VmRates {

@@ -42,11 +42,11 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
         title: format!("Time of a {}, by layer and state", request(plan)),
         basis: [run, host(recording), workload].concat(),
         answer: match main_column(&findings.columns) {
-            None => "No request was joined through the layers: the warnings say why.".to_owned(),
-            Some(main) => answer(findings, main, request(plan)),
+            None => "No request was matched in every layer: the warnings say why.".to_owned(),
+            Some(main) => answer(findings, main, plan),
         },
         tiles: main_column(&findings.columns)
-            .map_or(Vec::new(), |main| tiles(findings, main, request(plan))),
+            .map_or(Vec::new(), |main| tiles(findings, main, plan)),
         next: vec![format!("{} --details", origin.command)],
         origin,
         advice: findings.advice.clone(),
@@ -65,7 +65,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     }
 }
 
-/// Returns the name of the operation that is followed: "request", or "network round trip".
+/// Returns the name of the operation that is traced: "request", or "network round trip".
 fn request(plan: &Plan) -> &'static str {
     match plan.probes.contains(&Probes::Network) {
         true => "network round trip",
@@ -81,34 +81,37 @@ pub fn traced_runs(plan: &Plan) -> usize {
 
 /// Where variants are compared, which of them is fastest; else the median of a request, beside native's, and the layer that takes
 /// most.
-fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
+fn answer(findings: &LayerFindings, main: &LayerColumn, plan: &Plan) -> String {
     if let Some(best) = sentences::first_difference(findings, main.machine) {
-        return compared(findings, main, &best, request);
+        return compared(findings, main, &best, plan);
     }
-    let takes = of_column(findings, main, request);
+    let takes = of_column(findings, main, plan);
     if main.matched.joined > 0 {
         return format!("{takes}.");
     }
     let untraced = only_if(main.control.is_some(), format!("{takes}. "));
-    format!("{untraced}{}", sentences::none_followed(main, request))
+    format!("{untraced}{}", sentences::none_followed(main, request(plan)))
 }
 
-/// "A request takes 223 µs in the Linux guest on tcg (median, untraced)", with other words for what a fio job measures.
-fn takes(column: &LayerColumn, request: &str) -> String {
+/// "A 4 KiB disk read takes 223 µs in the Linux guest on tcg (median, untraced)", with other words for what a fio job measures.
+fn takes(column: &LayerColumn, plan: &Plan) -> String {
     let how = match column.control.is_some() {
         true => "median, untraced",
         false => "median, traced",
     };
     let what = match column.fio_requests {
         Some(_) => "fio's completion latency (clat) is".to_owned(),
-        None => format!("A {request} takes"),
+        None => {
+            let operation = view::operation(plan);
+            format!("A {} takes", operation.unwrap_or(request(plan).to_owned()))
+        }
     };
     let (median, place) = (view::undisturbed(column).p50_ns, view::title(column));
     format!("{what} {} in the {place} ({how})", unbroken(median))
 }
 
 /// Returns the median of a request in a column, how many times native's it is, and the layer that takes most.
-fn of_column(findings: &LayerFindings, column: &LayerColumn, request: &str) -> String {
+fn of_column(findings: &LayerFindings, column: &LayerColumn, plan: &Plan) -> String {
     let median = view::undisturbed(column).p50_ns;
     let host = findings.host.as_ref();
     let host = host.filter(|host| host.p50_ns > 0.0 && column.control.is_some());
@@ -116,15 +119,15 @@ fn of_column(findings: &LayerFindings, column: &LayerColumn, request: &str) -> S
         let (factor, native) = (median / host.p50_ns, unbroken(host.p50_ns));
         format!(", {factor:.1} times native ({native})")
     });
-    format!("{}{host}{}", takes(column, request), largest_layer(column))
+    format!("{}{host}{}", takes(column, plan), largest_layer(column))
 }
 
-/// "; largest layer: guest kernel (25 %)"; nothing where no request was followed.
+/// "; largest layer: guest kernel (25 % of the traced mean)"; nothing where no request was followed.
 pub(super) fn largest_layer(column: &LayerColumn) -> String {
     let layers = (column.matched.joined > 0).then(|| layers_by_part(column));
     let layer = layers.into_iter().flatten().next();
     layer.map_or(String::new(), |layer| {
-        format!("; largest layer: {}", layer.text(true))
+        format!("; largest layer: {}", layer.text(" of the traced mean", true))
     })
 }
 
@@ -133,12 +136,12 @@ fn compared(
     findings: &LayerFindings,
     main: &LayerColumn,
     best: &FirstDifference<'_>,
-    request: &str,
+    plan: &Plan,
 ) -> String {
     let named = best.shown.map_or(best.base, |one| &one.variant);
     let mut columns = findings.columns.iter();
     let column = columns.find(|one| one.machine == main.machine && one.variant == *named);
-    let takes = takes(column.unwrap_or(main), request);
+    let takes = takes(column.unwrap_or(main), plan);
     match best.shown.filter(|_| column.is_some()) {
         Some(shown) => {
             let layer = column.map_or(String::new(), largest_layer);
@@ -149,13 +152,13 @@ fn compared(
 }
 
 /// Sentences below the answer: of compared variants the main column's own figures, and what its traced requests show.
-fn tiles(findings: &LayerFindings, main: &LayerColumn, request: &str) -> Vec<Tile> {
+fn tiles(findings: &LayerFindings, main: &LayerColumn, plan: &Plan) -> Vec<Tile> {
     let is_compared = sentences::first_difference(findings, main.machine).is_some();
     let is_followed = main.matched.joined > 0;
     let own = match (is_compared, is_followed) {
         (false, _) => None,
-        (true, true) => Some(format!("{}.", of_column(findings, main, request))),
-        (true, false) => Some(sentences::none_followed(main, request)),
+        (true, true) => Some(format!("{}.", of_column(findings, main, plan))),
+        (true, false) => Some(sentences::none_followed(main, request(plan))),
     };
     let own = own.map(|text| Tile {
         text,
@@ -166,9 +169,9 @@ fn tiles(findings: &LayerFindings, main: &LayerColumn, request: &str) -> Vec<Til
         .collect()
 }
 
-/// Returns the layers and states that the mean of the traced requests goes to.
+/// Returns the states and layers that the mean of the traced requests goes to.
 fn traced(main: &LayerColumn) -> Tile {
-    let (states, layers) = (largest_states(main), largest_layers(main));
+    let layers = largest_layers(main);
     let slowest = view::slowest_percent(main);
     let tail = only_if(
         slowest >= TAIL,
@@ -179,16 +182,25 @@ fn traced(main: &LayerColumn) -> Tile {
         format!("; without {}", unbroken(one.mean_ns))
     });
     let rest = match main.fio_requests {
-        Some(_) => layers_beside_native(main),
-        None => format!("{states}{tail}. {layers}"),
+        Some(_) => format!(", {}", layers_beside_native(main)),
+        None => format!(": {}{tail}. {layers}", states_in_short(main)),
     };
     Tile {
-        text: format!("Of the mean latency with tracing ({traced}{untraced}), {rest}"),
+        text: format!("Of the mean latency with tracing ({traced}{untraced}){rest}"),
         ..Tile::default()
     }
 }
 
-/// "15 % is work of the host's kernel and disk, which native has, too; the rest: run-queue wait (host) 45 %, QEMU 20 %.": where
+/// "service time 70 %, C-state exit (host) 23 %, blocked 3 %": the largest states.
+fn states_in_short(column: &LayerColumn) -> String {
+    let states = view::states_of(column).into_iter().take(NAMED.0);
+    let named = states.filter(|(.., percent)| *percent >= 0.5);
+    named
+        .map(|(state, _, part)| format!("{} {part:.0}\u{a0}%", state.label()))
+        .joined(", ")
+}
+
+/// "15 % is host kernel and disk time, as in the native run; the rest: run-queue wait (host) 45 %, QEMU 20 %.": where
 /// the time of a guest's requests is that native ones do not have.
 fn layers_beside_native(column: &LayerColumn) -> String {
     let in_service = |layer| view::percent_in(column, layer, State::Running);
@@ -213,7 +225,7 @@ fn layers_beside_native(column: &LayerColumn) -> String {
         .joined(", ");
     let of_native: f64 = of_native.into_iter().map(in_service).sum();
     format!(
-        "{of_native:.0}\u{a0}% is work of the host's kernel and disk, which native has, too; the rest: {rest}."
+        "{of_native:.0}\u{a0}% is host kernel and disk time, as in the native run; the rest: {rest}."
     )
 }
 
@@ -237,7 +249,7 @@ pub fn largest_layers(column: &LayerColumn) -> String {
     let first = layers.first().and_then(|first| first.mostly);
     let common = first.filter(|state| layers.iter().all(|one| one.mostly == Some(state)));
     let has_state = common.is_none() || layers.len() == 1;
-    let named = layers.iter().map(|layer| layer.text(has_state));
+    let named = layers.iter().map(|layer| layer.text("", has_state));
     let named = listed(&named.collect::<Vec<String>>());
     match (layers.len(), common) {
         (0, _) => String::new(),
@@ -256,11 +268,11 @@ struct LayerPart {
 }
 
 impl LayerPart {
-    /// "notification (18 %, mostly C-state exit)", or without the state.
-    fn text(&self, has_state: bool) -> String {
+    /// "notification (18 % of the traced mean, mostly C-state exit)", where `base` is " of the traced mean", or without the state.
+    fn text(&self, base: &str, has_state: bool) -> String {
         let mostly = self.mostly.filter(|_| has_state);
         let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
-        format!("{} ({:.0}\u{a0}%{mostly})", self.label, self.percent)
+        format!("{} ({:.0}\u{a0}%{base}{mostly})", self.label, self.percent)
     }
 }
 
@@ -458,7 +470,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
         }
         table.row(row("tracing overhead, paired", None, &tracing_overhead));
     }
-    table.row(row("joined", None, &|c| sentences::joined(&c.matched)));
+    table.row(row("matched", None, &|c| sentences::joined(&c.matched)));
     let clock_error = |c: &LayerColumn| format!("±{}", nanoseconds(c.clock.bound_ns));
     table.row(row("clock error", None, &clock_error));
     table
