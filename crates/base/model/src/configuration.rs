@@ -119,6 +119,15 @@ impl ExitReportRow {
     }
 }
 
+/// An output of fio.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FioOutput {
+    /// Name of the text: its file, `-` for the standard input, `the argument`.
+    pub source: String,
+    /// Jobs, in the output's order.
+    pub jobs: Vec<FioJob>,
+}
+
 /// A job of fio, as its output says what it did.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FioJob {

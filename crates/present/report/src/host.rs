@@ -21,7 +21,7 @@ pub fn doctor(facts: &HostFacts) -> Report<'static> {
         let fixes = check.remedies.iter();
         let fixes = fixes.map(|remedy| format!("→ {}", remedy_text(remedy)));
         let texts = [check.why.clone()].into_iter().chain(fixes);
-        let title = format!("{} is {}", check.subject, state_word(check.state));
+        let title = format!("{}: {}", check.subject, state_word(check.state));
         Section::new(title, texts.map(Block::Text))
     });
     let all = Section::new("", [checks(&facts.checks).done()]);
@@ -55,7 +55,7 @@ fn measurable(facts: &HostFacts, poor: usize) -> String {
     let why = match facts.kvm.class {
         KvmClass::Hardware => "",
         KvmClass::EmulatesKernels => {
-            "; kvm is too slow for Linux guests, since it emulates their kernels"
+            "; KVM works without hardware virtualization (PVM), too slow for Linux guests"
         }
         KvmClass::Broken => "; KVM does not work here",
         KvmClass::NoPermission => "; this user may not open /dev/kvm",
@@ -93,15 +93,6 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
 }
 
 fn answer(vms: &[VmFacts]) -> String {
-    // The guest agent is an addition: most VMs have none.
-    let is_restricted =
-        |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
-    let restricted = vms.iter().filter(is_restricted).count();
-    let observed = match restricted {
-        0 => format!("all can be observed{}", without_agent(vms)),
-        n if n == vms.len() => "none can be observed in full".to_owned(),
-        n => format!("{n} cannot be observed in full"),
-    };
     let clause = |vm| stopped(vm, &unique_name(vm, vms)).or_else(|| silent(vm, vms));
     let mut stopped: Vec<String> = vms.iter().filter_map(clause).collect();
     if stopped.len() > MOST_NAMED {
@@ -114,23 +105,24 @@ fn answer(vms: &[VmFacts]) -> String {
     }
     match vms.len() {
         0 => "No VM runs on this host, or none that this user can see.".to_owned(),
-        1 if restricted == 0 => format!(
-            "1 VM runs on this host and can be observed{}.",
-            without_agent(vms)
-        ),
-        1 => "1 VM runs on this host and cannot be observed in full.".to_owned(),
-        n => format!("{n} VMs run on this host; {observed}."),
+        1 => format!("1 VM runs on this host; {}.", observable(vms)),
+        n => format!("{n} VMs run on this host; {}.", observable(vms)),
     }
 }
 
-/// " in full", or how many of these VMs have no guest agent.
-fn without_agent(vms: &[VmFacts]) -> String {
-    let lacks_agent =
-        |vm: &&VmFacts| lacks(vm).any(|(what, _)| what == AbilityName::QemuGuestAgent);
-    match vms.iter().filter(lacks_agent).count() {
-        0 => " in full".to_owned(),
-        n if n == vms.len() => " (without a guest agent)".to_owned(),
-        n => format!(" ({n} without a guest agent)"),
+/// "all data is available", or "not observable: QMP (1 of 3 VMs), guest agent (all 3 VMs)".
+fn observable(vms: &[VmFacts]) -> String {
+    let all = vms.len();
+    let lacking = vms.iter().flat_map(|vm| lacks(vm).map(|(what, _)| (what, vm.pid)));
+    let part = |(what, vms): (AbilityName, Vec<i32>)| match vms.len() {
+        _ if all == 1 => ability(what).to_owned(),
+        n if n == all => format!("{} (all {all} VMs)", ability(what)),
+        n => format!("{} ({n} of {all} VMs)", ability(what)),
+    };
+    let parts = grouped(lacking).into_iter().map(part).joined(", ");
+    match parts.is_empty() {
+        true => "all data is available".to_owned(),
+        false => format!("not observable: {parts}"),
     }
 }
 

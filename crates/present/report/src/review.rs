@@ -1,4 +1,4 @@
-//! Known costs in texts that people paste: a configuration of a VM, fio's output, `perf kvm stat report`'s.
+//! Known performance problems in texts: a configuration of a VM, fio's output, `perf kvm stat report`'s.
 
 use crate::engine::{Block, Notice, Origin, Report, Section, Table, words};
 use vmtax_findings::Advice;
@@ -11,7 +11,7 @@ use vmtax_rules::MAX_ADVICE;
 pub struct Review {
     /// The texts, by what they are: `libvirt domain web01 in web01.xml`.
     pub texts: Vec<String>,
-    /// Number of known costs that were looked for.
+    /// Number of rules that were checked.
     pub known: usize,
     /// Findings, most important first.
     pub advice: Vec<Advice>,
@@ -35,7 +35,7 @@ pub fn review(review: &Review) -> Report<'static> {
     Report {
         study: "doctor",
         origin: review.origin.clone(),
-        title: "Known costs in what was pasted".to_owned(),
+        title: "Known performance problems".to_owned(),
         answer: answer(review),
         basis: review.texts.clone(),
         next,
@@ -51,18 +51,14 @@ pub fn review(review: &Review) -> Report<'static> {
 }
 
 fn answer(review: &Review) -> String {
-    let looked = format!(
-        "{} were looked for",
-        counted(review.known as u64, "known cost")
-    );
+    let checked = format!("{} checked", counted(review.known as u64, "rule"));
     match review.advice.as_slice() {
-        [] => format!("The text shows no known cost; {looked}."),
-        [only] => format!("{} No other is shown; {looked}.", only.finding),
+        [] => format!("The text shows no known performance problem; {checked}."),
+        [only] => format!("{} No other finding; {checked}.", only.finding),
         [first, rest @ ..] => format!(
-            "{} {} more {} shown.",
+            "{} {} below.",
             first.finding,
-            rest.len(),
-            if rest.len() == 1 { "is" } else { "are" }
+            counted(rest.len() as u64, "more finding")
         ),
     }
 }

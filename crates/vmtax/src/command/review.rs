@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_model::{
-    ExitReportRow, FioJob, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
+    ExitReportRow, FioOutput, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
 };
 use vmtax_report::{Origin, Review};
 use vmtax_rules::Evidence;
@@ -71,7 +71,7 @@ struct Pasted {
     /// The file that the configuration is in.
     file: Option<String>,
     exits: Vec<ExitReportRow>,
-    fio: Vec<Vec<FioJob>>,
+    fio: Vec<FioOutput>,
 }
 
 impl Pasted {
@@ -101,7 +101,10 @@ impl Pasted {
             self.exits = exits;
         } else if !jobs.is_empty() {
             self.texts.push(described("fio's output"));
-            self.fio.push(jobs);
+            self.fio.push(FioOutput {
+                source: name.to_owned(),
+                jobs,
+            });
         } else {
             let found = vmtax_configuration::configuration(&text)
                 .map_err(|why| Fault::Usage(format!("{name}: {why}")))?;
@@ -124,16 +127,16 @@ impl Pasted {
 
 fn unknown(given: &str, is_file: bool) -> Fault {
     let what = if is_file {
-        given.to_owned()
+        format!("{given}:")
     } else {
         let shown = without_secrets(given);
         format!(
-            "'{}' is no file, and",
+            "'{}': not a file, and",
             shown.chars().take(60).collect::<String>()
         )
     };
     Fault::Usage(format!(
-        "{what} is neither a QEMU command line, a domain's XML, a log of libvirt, a Proxmox VM's file, an output of fio nor of \
+        "{what} not a supported text: QEMU command line, libvirt XML or log, Proxmox configuration, output of fio or of \
          `perf kvm stat report`"
     ))
 }

@@ -39,7 +39,7 @@ fn runs_are_there_after_their_folders_are_gone() {
     shown
         .shows("2 runs")
         .shows("○")
-        .shows("No change can be found in 2 runs yet")
+        .shows("2 runs, too few to find a change (8 needed)")
         .shows("max-prime=2000");
 
     let document = json(&history(&place, "cpu.events --json").succeeds().stdout);
@@ -473,7 +473,7 @@ fn fleet_names_the_slow_host_and_what_it_could_not_read() {
         "{text}"
     );
     assert!(
-        text.contains("No recorded fact is shown to explain it")
+        text.contains("No recorded host property (fact) explains it")
             && text.contains("1 file that cannot be read"),
         "{text}"
     );

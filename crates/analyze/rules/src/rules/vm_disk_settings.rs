@@ -138,7 +138,7 @@ pub(super) const VM_QCOW2_CACHE: Rule = Rule {
             let factor = read_factor(vm)?;
             let time = waiting(io.reads_per_s, io.read_ns?);
             let text = format!(
-                "QEMU's cache holds {} of the L2 tables of {}: it reads {} times the guest's bytes, {} reads a second.",
+                "QEMU's cache holds {} of the L2 tables of {}: it reads {} times as many bytes as the guest requests, {} reads a second.",
                 percent(covered),
                 disk.name,
                 significant(factor),

@@ -382,7 +382,7 @@ fn a_small_cache_is_found_where_qemu_reads_tables() {
     assert_eq!(
         says("vm-qcow2-l2-cache", &small),
         [
-            "QEMU's cache holds 12 % of the L2 tables of vd0: it reads 16.00 times the guest's bytes, 1000 reads a second."
+            "QEMU's cache holds 12 % of the L2 tables of vd0: it reads 16.00 times as many bytes as the guest requests, 1000 reads a second."
         ]
     );
     let [line, _, undo] = first_remedy("vm-qcow2-l2-cache", &small);

@@ -125,7 +125,7 @@ pub(super) const VM_NO_PROGRESS: Rule = Rule {
                 false if vcpus().next().is_some() => ("QEMU does not respond", "no vCPU ran"),
                 true if main_loop_stands => (
                     "QEMU's main loop does not respond while vCPUs run",
-                    "it did not run",
+                    "the main loop did not run",
                 ),
                 _ => return None,
             };
@@ -540,7 +540,7 @@ mod tests {
         assert_eq!(
             says("vm-no-progress", &with_main(0.5, 0.0)),
             [
-                "QEMU's main loop does not respond while vCPUs run: QMP did not answer within 2 s, and it did not run in \
+                "QEMU's main loop does not respond while vCPUs run: QMP did not answer within 2 s, and the main loop did not run in \
                  4.0 s; the main loop (TID 10) waits in the kernel's futex_wait_queue."
             ]
         );

@@ -58,7 +58,7 @@ pub(super) const VM_SWAPPED: Rule = Rule {
                 "The host reads the VM's memory from disk {} times a second (major faults); {} of it is swapped out.",
                 significant(faults_per_s),
                 match swapped {
-                    0 => "nothing".to_owned(),
+                    0 => "none".to_owned(),
                     swapped => bytes(swapped),
                 }
             );

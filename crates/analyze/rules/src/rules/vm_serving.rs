@@ -60,7 +60,7 @@ pub(super) const VM_SHARED_IOTHREAD: Rule = Rule {
             let most = disks.iter().map(|(_, per_s)| *per_s).fold(0.0, f64::max);
             let names: Vec<&str> = disks.iter().map(|(name, _)| *name).collect();
             let text = format!(
-                "The iothread {name} (TID {}) is on a CPU {} of the time and serves {} disks: {}.",
+                "Iothread \"{name}\" (TID {}) is on a CPU {} of the time and serves {} disks: {}.",
                 thread.tid,
                 percent(thread.run),
                 disks.len(),
@@ -109,7 +109,7 @@ pub(super) const VM_IOTHREAD_SLEEPS: Rule = Rule {
             let same = disks.filter(|other| other.iothread == disk.iothread);
             let is_alone = same.count() == 1;
             let text = format!(
-                "The iothread {} sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, fewer than one in flight on average.",
+                "Iothread \"{}\" sleeps after each request on {} (poll-max-ns=0), of which there are {} a second, fewer than one in flight on average.",
                 iothread.name,
                 disk.name,
                 significant(io.per_s())
@@ -198,7 +198,7 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
             let [of_9p, unknown] = evidence.profile.and_then(time_in_9p).unwrap_or([0.0, 1.0]);
             if of_9p >= BUSY_9P {
                 let text = format!(
-                    "{version} searches a list for each 9p request on {tag}: its 9p server is on a CPU {} of the time.",
+                    "{version} scans its list of fids for every request of 9p share \"{tag}\": its 9p server is on a CPU {} of the time.",
                     percent(of_9p)
                 );
                 return Some(Finding {
@@ -209,7 +209,7 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
             let main = main_loop(vm).filter(|run| *run >= BUSY_MAIN_LOOP)?;
             let has_few_requests = vm.io.is_none_or(|io| io.per_s() < MANY_REQUESTS_PER_S);
             let text = format!(
-                "{version} may search a list for each 9p request on {tag}: its main loop is on a CPU {} of the time, with few requests of disks.",
+                "{version} may scan its list of fids for every request of 9p share \"{tag}\": its main loop is on a CPU {} of the time, with few requests of disks.",
                 percent(main)
             );
             // How much of it is 9p's is not known: what is proven comes first.
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(
             says("vm-iothread-sleeps", &vm_with_iothread(0, 8e4, 0.01)),
             [
-                "The iothread io0 sleeps after each request on vd0 (poll-max-ns=0), of which there are 4000 a second, fewer than one in flight on average."
+                "Iothread \"io0\" sleeps after each request on vd0 (poll-max-ns=0), of which there are 4000 a second, fewer than one in flight on average."
             ]
         );
         let none = [
@@ -398,7 +398,7 @@ mod tests {
         };
         assert_eq!(
             says("vm-shared-iothread", &vm_with_disks(0.8, 100.0, "io0")),
-            ["The iothread io0 (TID 7) is on a CPU 80 % of the time and serves 2 disks: vd0, vd1."]
+            ["Iothread \"io0\" (TID 7) is on a CPU 80 % of the time and serves 2 disks: vd0, vd1."]
         );
         let none = [
             vm_with_disks(0.79, 100.0, "io0"),
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(
             findings_for(Some((5, 2)), ShareServer::Qemu, 0.93, 0.0),
             [
-                "QEMU 5.2 may search a list for each 9p request on src: its main loop is on a CPU 93 % of the time, with few requests of disks."
+                "QEMU 5.2 may scan its list of fids for every request of 9p share \"src\": its main loop is on a CPU 93 % of the time, with few requests of disks."
             ]
         );
         let none = [
@@ -526,7 +526,7 @@ mod tests {
                 .map(|found| (found.finding.replace('\u{a0}', " "), found.gain));
             found.unwrap_or_default()
         };
-        let proven = "QEMU 5.2 searches a list for each 9p request on src: its 9p server is on a CPU 80 % of the time.";
+        let proven = "QEMU 5.2 scans its list of fids for every request of 9p share \"src\": its 9p server is on a CPU 80 % of the time.";
         for name in ["get_fid", "get_fid.isra.0", "v9fs_walk"] {
             assert_eq!(
                 finding_and_gain(name, true, 0.4),

@@ -84,7 +84,7 @@ fn each(
         let gain = part(daemon)?;
         let group = daemon.cgroup.as_deref().and_then(shell_path);
         let text = format!(
-            "virtiofsd (PID {}), which serves the guest's tree {}, {}.",
+            "virtiofsd (PID {}), which serves the share \"{}\", {}.",
             daemon.pid,
             daemon.tag.escape_default(),
             text(gain)
