@@ -54,7 +54,7 @@ fn listing(cache: &Path) -> Result<String, Fault> {
         text.push_str("  none\n");
     }
     text.push_str(
-        "Available via `vmtax get kernel VERSION|SUITE`, as are other suites by their names:\n",
+        "Available via `vmtax get kernel VERSION|SUITE`; other suites work too:\n",
     );
     let releases = vmtax_guests::kernel::list_fetchable().map(|releases| {
         let lines = releases.iter().map(|release| format!("  {release}\n"));
@@ -79,7 +79,7 @@ fn qemus(cache: &Path) -> String {
         text.push_str("  none\n");
     }
     text.push_str(
-        "Available via `vmtax get qemu VERSION|SUITE`, as are other suites by their names:\n",
+        "Available via `vmtax get qemu VERSION|SUITE`; other suites work too:\n",
     );
     let suites = vmtax_guests::qemu::available();
     text + &suites.map_or_else(unknown, |suites| suites_with(&suites))
@@ -93,7 +93,7 @@ fn unknown(error: impl Display) -> String {
 fn suites_with(versions: &[(&str, Option<&str>)]) -> String {
     versions
         .iter()
-        .map(|(suite, version)| format!("  {suite}  {}\n", version.unwrap_or("its newest")))
+        .map(|(suite, version)| format!("  {suite}  {}\n", version.unwrap_or("newest in the suite")))
         .collect()
 }
 

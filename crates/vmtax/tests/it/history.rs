@@ -390,7 +390,7 @@ fn history_has_the_runs_of_a_dataset_once() {
         / recorded["value"]["median"].as_f64().unwrap();
     assert!((factor - 2.0).abs() < 1e-9, "{factor}");
     assert_eq!(figures("other").len(), 2);
-    import("--host db-3").fails(&["no runs of a host db-3"]);
+    import("--host db-3").fails(&["no runs of host db-3; hosts in it: "]);
     import("a.dat").fails(&["--dataset"]);
     place.vmtax("import").fails(&["FILE"]);
 }

@@ -9,7 +9,7 @@ use crate::view::{layers as view, origin, vm};
 use vmtax_findings::{
     LayerColumn, RequestKind, State, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
 };
-use vmtax_model::{DeviceClass, Layer, Missing};
+use vmtax_model::{DeviceClass, Layer, Missing, Study};
 use vmtax_recording::Recording;
 
 /// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by
@@ -30,7 +30,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
         study: "layers",
         title: format!("{title} of {name}, by layer and state"),
         answer,
-        sections: sections(found),
+        sections: sections(recording, found),
         basis: vm::recorded(recording, &found.vm, Some(time)),
         next: vm::next(&origin, &found.vm),
         advice: found.layers.advice.clone(),
@@ -87,7 +87,7 @@ fn of_this(column: &LayerColumn) -> String {
     format!("Of this {states}. {layers}")
 }
 
-/// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished." where an imported trace does not say more.
+/// "100 % of this is below QEMU's virtqueue: QEMU and everything below it, not distinguished." where an imported trace does not say more.
 fn not_distinguished(column: &LayerColumn) -> Option<String> {
     let part = |layer, what: &str| {
         let part = view::percent_in(column, layer, State::NotDistinguished);
@@ -99,7 +99,7 @@ fn not_distinguished(column: &LayerColumn) -> Option<String> {
             format!("{part:.0}\u{a0}% of this is {layer}: {what}, not distinguished.{others}")
         })
     };
-    part(Layer::BelowVirtqueue, "QEMU and all beneath")
+    part(Layer::BelowVirtqueue, "QEMU and everything below it")
         .or_else(|| part(Layer::BelowGuest, "KVM, QEMU and the host"))
 }
 
@@ -121,7 +121,7 @@ fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     };
     let scope = match column.from_host {
         true => "on the host (GAVG, mean)",
-        false => "from the guest's block layer on (GAVG, mean)",
+        false => "in the guest's block layer and below (guest await, mean)",
     };
     let (one, gavg) = (one(kind), unbroken(requests.gavg.mean_ns));
     format!(
@@ -172,7 +172,7 @@ fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
     )
 }
 
-fn sections(found: &VmLayers) -> Vec<Section<'_>> {
+fn sections<'a>(recording: &Recording, found: &'a VmLayers) -> Vec<Section<'a>> {
     if found.layers.columns.is_empty() {
         return Vec::new();
     }
@@ -190,7 +190,10 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
     let quality = traced.map(|((traced, batching), column)| {
         quality(traced, column) + &sentences::batches(batching)
     });
-    let untraced = format!("a running VM has no untraced run of the same {what}");
+    let untraced = match recording.plan.study {
+        Study::Import(_) => "unknown, an imported trace has no untraced run".to_owned(),
+        _ => format!("not measured, a running VM has no untraced run of the same {what}"),
+    };
     all.extend(layers::of_runs(&found.layers, class, quality, &untraced));
     all
 }
@@ -229,7 +232,7 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
         .column(figures("in flight").spare(3), |row| {
             format!("{:.2}", row.in_flight)
         })
-        .columns(heads("GAVG"), |row| times(Some(&row.gavg)))
+        .columns(heads(total(found)), |row| times(Some(&row.gavg)))
         .columns(heads("KAVG"), |row| times(row.kavg.as_ref()))
         .columns(heads("DAVG"), |row| times(row.davg.as_ref()))
         .done()
@@ -237,10 +240,19 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
         .notes(notes(found))
 }
 
+/// The name of the total latency: the host's, or the guest's where the guest was traced, too.
+fn total(found: &VmLayers) -> &'static str {
+    let main = found.layers.columns.first();
+    match main.is_none_or(|column| column.from_host) {
+        true => "GAVG",
+        false => "guest await",
+    }
+}
+
 /// The short form: a line for each card and direction.
 fn packet_latencies(found: &VmLayers) -> Table {
     let note = "Transmitted: from the doorbell to the receipt by the host's stack; received: from the tap's queue to the interrupt's delivery. \
-         The guest's own part is outside.";
+         The guest's own part is not included.";
     let idle = idle(found, "tap", "packets");
     Table::of("Latency by tap", &found.packets)
         .column(words("tap").broken(16, 8), |row| row.tap.clone())
@@ -256,19 +268,20 @@ fn packet_latencies(found: &VmLayers) -> Table {
 
 /// Returns the meaning of the columns, a description of the disks, and the disks that were not used.
 fn notes(found: &VmLayers) -> Vec<String> {
-    let main = found.layers.columns.first();
     let has_davg = found
         .requests
         .iter()
         .any(|requests| requests.davg.is_some());
-    let scope = if main.is_none_or(|column| column.from_host) {
-        "GAVG = KAVG + DAVG: from the guest's kick to the interrupt's delivery, as far as they are seen; DAVG the part at the host's device, KAVG the rest: \
-         notification, QEMU, host kernel, interrupt. The guest's own part is outside."
-    } else if has_davg {
-        "GAVG = KAVG + DAVG: from the guest's block layer taking a request to its completion there; DAVG the part at the host's \
-         device, KAVG the rest: guest kernel, notification, QEMU, host kernel, interrupt."
-    } else {
-        "GAVG: from the guest's block layer taking a request to its completion there."
+    let scope = match total(found) {
+        "GAVG" => {
+            "GAVG = KAVG + DAVG: from kick to interrupt delivery, or the first and last event traced; DAVG: at the host's device; KAVG: the rest \
+             (notification, QEMU, host kernel, interrupt). The guest's own part is not included."
+        }
+        _ if has_davg => {
+            "guest await = KAVG + DAVG: from issue to completion in the guest's block layer; DAVG: at the host's device; KAVG: the rest \
+             (guest kernel, notification, QEMU, host kernel, interrupt)."
+        }
+        _ => "guest await: from issue to completion in the guest's block layer.",
     };
     let disks = grouped(
         found
