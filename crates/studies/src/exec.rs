@@ -38,6 +38,12 @@ The native run executes CMD on this host. What it writes to files is discarded,\
             "Where to run, comma separated: native (this host); kvm or tcg: a Linux guest [default: native and tcg, and kvm where it is usable]"
         )
     ),
+    mut_arg(
+        "rounds",
+        with_help(
+            "Rounds: CMD once on each machine, in random order; a 95 % confidence interval (CI) needs at least 6 [default: 6]"
+        )
+    ),
     after_help = "In a guest, CMD sees the host's files and has the same working directory, user, environment, limits and \
 standard input; what it writes is discarded with the guest, except in the DIR of --write.
 Every run's output goes to standard output, the report to standard error; with --json the other way round. A failure of CMD natively (without native: on the first machine) ends the run, except with --ignore-failure. \
@@ -85,14 +91,14 @@ pub struct ExecOptions {
     /// Run CMD natively without the overlayfs that discards its writes: keep them on this host
     #[arg(long)]
     in_place: bool,
-    /// Go on where CMD fails, as a test suite or a grep may; otherwise the first failure on the baseline (native, else the first
+    /// Continue if CMD fails, and count its failing runs; otherwise the first failure on the baseline (native, else the first
     /// machine) ends the run
     #[arg(long)]
     ignore_failure: bool,
     /// Scratch disk for what guests write: 4G; a plain number is MiB [default: a tmpfs of half their memory; with --layers: 4G]
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     scratch: Option<u32>,
-    /// Network of the guests: user, for QEMU's user-mode network (slirp)
+    /// Network of the guests: user, for QEMU's user-mode network (slirp) [default: no network]
     #[arg(long, value_name = "KIND")]
     net: Option<Net>,
     /// Forward TCP port HOST of 127.0.0.1 to port GUEST of the guest; may be repeated

@@ -22,7 +22,7 @@ const ROUNDS: u32 = 3;
     mut_arg(
         "machine",
         with_help(
-            "Where to measure, comma separated: micro-kvm, micro-tcg, a small test guest without an operating system [default: both; without KVM micro-tcg]"
+            "Where to measure, comma separated: micro-kvm or micro-tcg (a small test guest without an operating system) [default: both; without KVM micro-tcg]"
         )
     ),
     // A micro-guest has no kernel and one vCPU.
@@ -33,8 +33,8 @@ const ROUNDS: u32 = 3;
     mut_arg("memory", with_help(MEMORY_HELP)),
     mut_arg("vm", |vm| vm.conflicts_with("count")),
     after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
-each exit timed; on micro-tcg, which has no exits, the same operations as QEMU emulates them. It takes seconds. --vm \
-counts the exits of a KVM guest that runs already instead, by reason, device and address, each with its time, and as root.
+each exit timed; micro-tcg has no exits: there vmtax times QEMU's emulation of the same operations. It takes seconds.
+With --vm, as root: counts the exits of a running KVM guest instead, by reason, device and address, with their times.
 
 Examples:
   vmtax exits

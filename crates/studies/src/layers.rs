@@ -52,12 +52,12 @@ With --vm the requests of a running VM are traced instead, from the host only, a
 and the host's block layer to the interrupt, by disk and by request type (read, write, flush). To add the guest's \
 own layers, run `vmtax agent observe` in the guest at the same time and give its file to `vmtax report --guest-trace FILE`; or let --guest-vmtax do both through QEMU's guest agent. \
 With --device net the packets that pass its taps are traced instead: transmitted ones from the virtqueue kick to the host's stack, received ones from there to the interrupt.
-The workload of vmtax's own guest is block I/O to a separate disk: bs=4K, rw=read|write|randread|randwrite (read), \
-iodepth=1..32 (1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
-With --fio it is the host's own fio with your job, in the guest and natively, in a sandbox: its completion latency (clat) there and here, and the layers that make the difference. \
-time=SECONDS (1; 0: as the job says) is how long each job runs.
+The workload of vmtax's own guest is block I/O to a separate disk: bs=4K, rw=read|write|randread|randwrite (default read), \
+iodepth=1..32 (default 1), count=1000. `vmtax agent run disk --help-options` lists all options (`agent` is the part of vmtax that runs in a guest).
+With --fio the host's fio runs your job in the guest and natively, in a sandbox. The report compares both completion latencies (clat) and shows which layers cause the difference. \
+time=SECONDS: duration of each job (default 1; 0: the job's own).
 With --device net it is a round trip over the network: from the guest's system call through its stack, the virtqueue, QEMU, its backend and \
-the host's stack to an echo server, and back. Options: protocol=udp|tcp (udp), size=64, count=1000.
+the host's stack to an echo server, and back. Options: protocol=udp|tcp (default udp), size=64, count=1000.
 --vary and --set take, with --device net: backend=tap|user|passt|vhost-user and the properties of QEMU's virtio-net-pci (tx=timer, mrg_rxbuf, host_tso4 ...); with --device disk: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
@@ -100,7 +100,7 @@ pub struct LayersOptions {
     common: CommonOptions,
     #[command(flatten)]
     running: RunningVmOptions,
-    /// Trace inside the guest, too: the path of vmtax in it, started through QEMU's guest agent
+    /// Also trace inside the guest: path of the vmtax binary in the guest, started through QEMU's guest agent
     #[arg(
         long,
         value_name = "PATH",

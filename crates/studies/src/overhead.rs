@@ -17,11 +17,11 @@ use vmtax_workload::{CheckedPlan, Preset};
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("rounds", with_help("Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
+    mut_arg("rounds", with_help("Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs at least 6 [default: 8; with --quick or --full: 6]")),
     after_help = help()
 )]
 pub struct OverheadOptions {
-    /// Workloads with their options, as in `disk bs=64K`, or a plan (.toml) [default: those that run by default, listed below]
+    /// Workloads with their options, as in `disk bs=64K`, or a plan (.toml) [default: the first list below]
     #[arg(value_name = "WORKLOAD|PLAN")]
     what: Vec<String>,
     /// Reduced workload sizes: under 3 minutes on 2 cores

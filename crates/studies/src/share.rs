@@ -45,6 +45,12 @@ const QUICK_METHODS: &[&str] = &[
             "The guest: kvm or tcg; native is always measured [default: kvm if usable, else tcg]"
         )
     ),
+    mut_arg(
+        "rounds",
+        with_help(
+            "Rounds: each method once, in random order; a 95 % confidence interval (CI) needs at least 6 [default: 6]"
+        )
+    ),
     after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=512000,cache=loose or \
 virtiofs,cache=always or 9p,qemu=5.2. Mount options are verified in the guest. See docs/shares.md.
 
@@ -54,8 +60,8 @@ Examples:
   vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
 )]
 pub struct ShareOptions {
-    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: those of 9p 9p,msize=512000
-    /// 9p,msize=512000,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs that this host can have]
+    /// Share methods (the first is the baseline): METHOD[,OPTION=VALUE...] [default: those of 9p 9p,msize=512000
+    /// 9p,msize=512000,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs that this host supports]
     #[arg(value_name = "METHOD")]
     methods: Vec<String>,
     /// Fewer methods and a smaller tree, in four minutes
@@ -131,7 +137,7 @@ impl StudyOptions for ShareOptions {
     }
 }
 
-/// The variants that this host can have, and the others with the reason; one that was `named` must be available.
+/// The variants that this host supports, and the others with the reason; one that was `named` must be available.
 fn available(
     variants: Vec<Variant>,
     named: bool,

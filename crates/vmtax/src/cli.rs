@@ -102,11 +102,11 @@ Examples:
   vmtax vms --json | jq '.[] | {pid, name, managed}'"
     )]
     Vms(VmsArgs),
-    /// Review what was pasted: a VM's configuration, fio, perf kvm stat
+    /// Find known performance problems in a VM configuration, fio or perf kvm stat output
     #[command(
-        after_help = "Reads a QEMU command line (in quotes, or in a file), a domain's XML, a log of libvirt, `qm config` or `qm showcmd`, \
-an output of fio, two of them to compare, or of `perf kvm stat report`; `-` is the standard input. Says which known costs they \
-show, what takes each away, who published it, and what would prove it. Measures nothing, needs no VM and no rights.
+        after_help = "Reads a QEMU command line (in quotes, or in a file), libvirt domain XML, a libvirt log, `qm config` or `qm showcmd`, \
+one fio output, or two to compare, or output of `perf kvm stat report`; `-` is the standard input. Lists the known costs, the fix \
+and source of each, and the measurement that would confirm it. Measures nothing; needs no VM and no privileges.
 
 Examples:
   vmtax review web01.xml

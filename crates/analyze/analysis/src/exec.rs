@@ -1,8 +1,8 @@
 //! Cost of a command on each machine, with a breakdown of the difference.
 
 use crate::estimate::{overhead, spread};
-use crate::findings;
 use crate::trials::each_once;
+use crate::{findings, method};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_findings::{
     Breakdown, ExecFindings, MachineColumn, OutlierRun, Part, PartRow, PrintedRow, Statuses,
@@ -31,9 +31,13 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
         breakdowns: &breakdowns,
         ..Evidence::default()
     }));
+    let printed = printed(plan, trials);
+    let measured = overheads.rows.iter().flat_map(|row| &row.machines);
+    let of_printed = printed.iter().flat_map(|row| &row.machines);
+    overheads.method = method(measured.chain(of_printed));
     ExecFindings {
         overheads,
-        printed: printed(plan, trials),
+        printed,
         statuses: plan.machines.iter().map(|m| statuses(*m, trials)).collect(),
         breakdowns,
         outliers: plan

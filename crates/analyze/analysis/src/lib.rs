@@ -54,7 +54,7 @@ pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findin
         schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         rounds_complete: done.rounds_complete(),
-        method: method(&rows),
+        method: method(rows.iter().flat_map(|row| &row.machines)),
         kernels: plan
             .machines
             .iter()
@@ -103,10 +103,9 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
     says_something.then_some(OverheadRow { metric, machines })
 }
 
-/// Describes, for people, the method of the intervals and their coverage.
-fn method(rows: &[OverheadRow]) -> String {
-    let machines = rows.iter().flat_map(|r| &r.machines);
-    let overheads: Vec<_> = machines.filter_map(|m| m.overhead.as_ref()).collect();
+/// Describes, for people, the method of the intervals in these columns, and their coverage.
+fn method<'a>(columns: impl Iterator<Item = &'a MachineColumn>) -> String {
+    let overheads: Vec<_> = columns.filter_map(|m| m.overhead.as_ref()).collect();
     let intervals = overheads
         .iter()
         .filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage)));
@@ -117,13 +116,18 @@ fn method(rows: &[OverheadRow]) -> String {
     }
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds)
     else {
-        return format!("{how}. A 95 % CI takes {FEWEST_ROUNDS} rounds.");
+        return format!("{how}. A 95 % CI needs at least {FEWEST_ROUNDS} rounds.");
     };
     let expected = (1.0 - coverage) * intervals.len() as f64;
+    let missed = match intervals.len() {
+        1 => String::new(),
+        n => format!(
+            " Expected number of these {n} intervals that miss the true median: {expected:.1}."
+        ),
+    };
     format!(
         "{how}; the bounds of its 95 % CI are order statistics of these ratios (sign test), which assumes that rounds are independent, and nothing about the distribution of the noise: {:.1} % coverage \
-         at {rounds} rounds. Of {} such intervals, {expected:.1} miss the true median on average.",
+         at {rounds} rounds.{missed}",
         coverage * 100.0,
-        intervals.len(),
     )
 }

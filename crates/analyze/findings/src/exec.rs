@@ -37,7 +37,7 @@ impl Part {
                 "emulator and wake-up overhead"
             }
             Part::Beyond => "VM-exit and wake-up overhead",
-            Part::Steal => "vCPU steal (run-queue wait)",
+            Part::Steal => "run-queue wait (vCPU steal)",
             Part::QemuThreads => "waiting for QEMU's threads",
             Part::ShareServer => "waiting for the file server",
             Part::Waiting => "off CPU: idle or waiting",

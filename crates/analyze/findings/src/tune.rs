@@ -10,10 +10,10 @@ use vmtax_model::{Candidate, GuestCandidate, Metric, NotTried, TwinOf, Variant, 
 #[serde(rename_all = "kebab-case")]
 pub enum TuneVerdict {
     /// It helped, and again when it was measured again.
-    #[strum(serialize = "keep")]
+    #[strum(serialize = "kept")]
     Keep,
     /// It does not help, or harms.
-    #[strum(serialize = "reject")]
+    #[strum(serialize = "rejected")]
     Reject,
     /// No decision was reached.
     #[strum(serialize = "inconclusive")]

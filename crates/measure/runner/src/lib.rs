@@ -185,7 +185,7 @@ pub enum RunError {
     },
     /// A VM that ended before it was observed for long enough to say something.
     #[error(
-        "the VM of process {pid} ended while it was observed: `vmtax vms` lists the running VMs"
+        "the VM of process {pid} exited while it was observed: `vmtax vms` lists the running VMs"
     )]
     Ended {
         /// ID of the VM's process.
@@ -201,7 +201,7 @@ pub enum RunError {
     },
     /// A VM none of whose packets pass a tap that QEMU reads.
     #[error(
-        "QEMU {pid} reads no tap, so no packet of it can be followed{}",
+        "QEMU {pid} reads no tap, so none of its packets can be traced{}",
         reasons(missing)
     )]
     NoTap {
@@ -232,7 +232,7 @@ impl From<vmtax_vmm::VmmError> for RunError {
 /// Returns what is there in place of a tap, each with what to do.
 fn reasons(missing: &[Missing]) -> String {
     if missing.is_empty() {
-        return ": give it a network card with -netdev tap".to_owned();
+        return ": give it a NIC with -netdev tap".to_owned();
     }
     let reasons = missing
         .iter()

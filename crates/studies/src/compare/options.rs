@@ -52,7 +52,7 @@ const DEFAULT: [WorkloadName; 4] = [
 machine-type, firmware, machine, cpus, memory-mib, pinning, cpu-flag.FLAG, accel.PROPERTY, memory-backend.PROPERTY, kernel-arg.NAME, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (restored afterwards), name, an option of the workload (bs=4K, disk.bs=4K), or a setting of the disk as in `vmtax layers`. A comma \
 in a value is doubled (,,), as for QEMU.
-Metrics are analysed after each round, until every metric has a result or --budget is used up; intervals are corrected for these \
+Metrics are analysed after each round, until every metric has a conclusive result or --budget is used up; intervals are corrected for these \
 interim analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
 With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold, 3 if no metric could be tested: docs/compare.md.
 
@@ -66,7 +66,7 @@ Examples:
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
 )]
 pub struct CompareOptions {
-    /// Variants, the first is the baseline: KEY=VALUE[,KEY=VALUE...] or `default`; then workloads with their options
+    /// Variants (the first is the baseline): KEY=VALUE[,KEY=VALUE...] or `default`; then workloads with their options
     /// [default: cpu memory syscalls disk]; or recordings
     #[arg(value_name = "VARIANT|WORKLOAD|RECORDING")]
     variants: Vec<String>,

@@ -92,7 +92,7 @@ pub struct MeasurementOptions {
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
     /// Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs
-    /// 6 [default: 6]
+    /// at least 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
     /// Timeout of each run of a workload: 90s, 10m, 2h [default: 10m]
@@ -147,7 +147,7 @@ pub struct GuestSettings {
     /// (all of QEMU on one), none (the host's scheduler) [default: none]
     #[arg(long, value_name = "HOW", value_parser = pinning)]
     pub pinning: Option<Pinning>,
-    /// vCPUs, and CPUs of native runs [default: 1]
+    /// Number of vCPUs; native runs use as many CPUs [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
     /// Memory, and memory limit of native runs: 512M, 2G; a plain number is MiB [default: 1G]

@@ -197,14 +197,14 @@ pub struct TopArgs {
     /// Write OpenMetrics text for Prometheus into a file, or serve it on 127.0.0.1:PORT
     #[arg(long, value_name = "FILE|PORT", value_parser = exposition)]
     pub openmetrics: Option<Exposition>,
-    /// Time between updates, in seconds
-    #[arg(short = 'd', long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    /// Time between updates: 500ms, 2s
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "2s", value_parser = interval)]
     pub interval: Duration,
     /// Number of updates [default: until Ctrl-C]
     #[arg(short = 'n', long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     pub samples: Option<u64>,
-    /// Observe one interval of this length, then exit
-    #[arg(long, value_name = "SECONDS", value_parser = interval, conflicts_with_all = ["interval", "samples"])]
+    /// Observe one interval of this length, then exit: 5s, 1m
+    #[arg(long, value_name = "TIME", value_parser = interval, conflicts_with_all = ["interval", "samples"])]
     pub duration: Option<Duration>,
     /// What is observed: 0 counters; 1 also latency histograms; 2 also traces of VM exits
     #[arg(long, value_name = "LEVEL", default_value_t = 0, value_parser = RangedU64ValueParser::<u8>::new().range(0..=2))]
@@ -233,12 +233,11 @@ fn exposition(text: &str) -> Result<Exposition, String> {
     }
 }
 
-/// Seconds, as a decimal number, with or without their unit.
+/// A time from 0.1 s to a day: "500ms", "2s", "5m", or a bare number of seconds.
 pub fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .trim_end_matches('s')
+    let seconds = text
         .parse()
-        .map_err(|_| "give seconds, as 2 or 0.5".to_owned())?;
+        .map_or_else(|_| vmtax_studies::duration(text), Ok)?;
     // The kernel counts CPU time in steps of up to 10 ms: shorter intervals would show these.
     let is_fit = (0.1..=86_400.0).contains(&seconds);
     is_fit
@@ -260,8 +259,8 @@ mod tests {
     #[test]
     fn intervals_are_between_a_tenth_of_a_second_and_a_day() {
         assert_eq!(
-            (interval("0.5"), interval("10s")),
-            (Ok(Duration::from_millis(500)), Ok(Duration::from_secs(10)))
+            [interval("0.5"), interval("500ms"), interval("2m")],
+            [500, 500, 120_000].map(|ms| Ok(Duration::from_millis(ms)))
         );
         for wrong in ["0", "-1", "NaN", "inf", "1e9", "x", ""] {
             assert!(interval(wrong).is_err(), "{wrong}");

@@ -198,7 +198,7 @@ pub(super) fn record_layers(
     let folder = whole(plan, host, args, None)?;
     let moved = moved_layer(&vmtax_recording::open(&folder)?)?;
     let moved =
-        moved.unwrap_or_else(|| "the requests could not be followed through the layers".to_owned());
+        moved.unwrap_or_else(|| "the requests could not be matched across the layers".to_owned());
     let line = format!("layers: {moved}: {}", folder.join("report.html").display());
     note(&line);
     Ok(())

@@ -678,7 +678,7 @@ fn a_vm_that_ends_meanwhile_and_wrong_names_are_said_in_one_line() {
     // The counters are read again after 24 s; Ctrl-C ends that.
     running.signal(Signal::INT);
     running.outcome().exits(2).says(&format!(
-        "the VM of process {pid} ended while it was observed"
+        "the VM of process {pid} exited while it was observed"
     ));
     assert!(
         !place.path("out").join("trials").exists(),
@@ -704,7 +704,7 @@ fn a_vm_that_ends_meanwhile_and_wrong_names_are_said_in_one_line() {
     assert!(
         found["missing"]
             .to_string()
-            .contains("ended while it was observed"),
+            .contains("exited while it was observed"),
         "{:#}",
         found["missing"]
     );

@@ -205,7 +205,7 @@ fn each_packet_of_a_command_is_followed_under_tcg_and_exported() {
     );
     let outcome = run.start(200).outcome().exits(0);
     outcome
-        .says("Packets of the network card on tcg")
+        .says("Packets of the NIC on tcg")
         .says("transmitted per doorbell");
     let report = report(&place);
     directions(&report)
@@ -217,10 +217,7 @@ fn each_packet_of_a_command_is_followed_under_tcg_and_exported() {
         .words("--perfetto out.perfetto --parquet out.parquet");
     export.outcome().exits(0).says("of 2 trials");
     let page = std::fs::read_to_string(place.recording().join("report.html")).unwrap();
-    assert!(
-        page.contains("Packets of the network card on tcg")
-            && page.contains("tcg, received packets")
-    );
+    assert!(page.contains("Packets of the NIC on tcg") && page.contains("tcg, received packets"));
 }
 
 #[test]
@@ -231,7 +228,7 @@ fn without_packets_that_is_said_and_without_rights_the_guests_part_remains() {
         .start(120)
         .outcome()
         .exits(0);
-    outcome.says("No packet passed the network card");
+    outcome.says("No packet passed the NIC");
     let place = Place::new();
     let kernel = kernel().copy_with(
         &place,

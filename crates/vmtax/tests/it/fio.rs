@@ -415,7 +415,7 @@ fn layers_take_a_job_and_refuse_what_contradicts_it() {
     place
         .vmtax("run --dry-run")
         .arg(file)
-        .fails(&["fio's requests are followed alone"]);
+        .fails(&["fio's requests can only be traced alone"]);
 }
 
 /// The rows, and fio's own part, are fio's mean completion latency of the traced runs; gives the part of the layers.
@@ -483,7 +483,7 @@ fn the_layers_of_fios_requests_are_its_mean_completion_latency_under_tcg() {
     assert!((0.97..=1.03).contains(&part), "{part}");
     let text = place.vmtax("report").arg(place.recording()).succeeds();
     text.shows("fio's completion latency (clat) is")
-        .shows("which native has, too")
+        .shows("as in the native run")
         .shows("fio and system call");
 }
 

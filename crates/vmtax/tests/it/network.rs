@@ -401,14 +401,14 @@ fn a_backend_that_does_not_start_is_named_and_the_others_are_measured() {
     }
     place
         .vmtax("layers --set backend=tap")
-        .fails(&["backend is of the network card"]);
+        .fails(&["backend is of the NIC"]);
     let vhost_user = |words: &str| {
         place
             .vmtax("layers --device net --set backend=vhost-user")
             .words(words)
     };
     vhost_user("connections=2")
-        .fails(&["with vhost-user the round trips of one connection are followed"]);
+        .fails(&["with vhost-user the round trips of one connection only are traced"]);
     vhost_user("--set memory-backend.share=off").fails(&["vhost-user shares the guest's memory"]);
 }
 

@@ -83,8 +83,8 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     assert!(history.exists());
     let text = place.vmtax("report out").succeeds().stdout;
     assert!(
-        text.contains("time per operation ÷")
-            && text.contains("Kept: ")
+        text.contains("time per operation ×")
+            && text.contains("Kept change")
             && text.contains("vmtax undo"),
         "{text}"
     );

@@ -277,7 +277,7 @@ fn a_vm_that_ends_and_a_killed_vmtax_leave_nothing() {
             .vmtax("report out")
             .succeeds()
             .stdout
-            .contains("ended after")
+            .contains("exited after")
     );
     assert_eq!(traces_of(own), [""; 0]);
     place

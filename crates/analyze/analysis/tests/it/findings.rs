@@ -187,7 +187,7 @@ fn below_six_rounds_there_is_no_interval_and_no_winner() {
         }]
     );
     assert!(
-        found.method.contains("A 95 % CI takes 6 rounds"),
+        found.method.contains("A 95 % CI needs at least 6 rounds"),
         "{}",
         found.method
     );
@@ -390,7 +390,7 @@ fn advice_rests_on_evidence() {
         "{with_kvm:#?}"
     );
     assert!(
-        with_kvm[1].starts_with("The largest overhead on tcg is that of getpid: "),
+        with_kvm[1].starts_with("On tcg, getpid has the largest overhead: "),
         "{with_kvm:#?}"
     );
     assert!(

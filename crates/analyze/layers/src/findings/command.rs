@@ -52,7 +52,7 @@ const METHOD: &str = "Requests are matched across layers by offset and address, 
                       is no CI.";
 
 const PACKET_METHOD: &str = "Packets are matched between guest and QEMU by order and length, as a virtqueue keeps their order; within the guest by the \
-                             kernel's address for each. One that the guest sends is followed from its stack to QEMU's backend, or to that one's \
+                             kernel's address for each. One that the guest sends is traced from its stack to QEMU's backend, or to that one's \
                              write to a socket; one that it receives from QEMU's backend to the guest's stack. Segments do not overlap. Figures \
                              are means of one traced run, so there is no CI.";
 

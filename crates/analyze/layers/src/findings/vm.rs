@@ -112,13 +112,13 @@ fn method(trace: &VmTrace, is_guest_traced: bool) -> &'static str {
     }
 }
 
-const METHOD: &str = "Each request is followed by QEMU's address for it, its offset and its thread, on the host's clock alone; \
+const METHOD: &str = "Each request is matched by QEMU's address for it, its offset and its thread, on the host's clock alone; \
                       segments do not overlap. It begins with the guest's kick, or, where none is seen, when QEMU takes it; it ends with the \
                       interrupt's delivery, or, where none is seen, when QEMU completes it. Outside lie the guest's own layers, the time \
                       in the queue before QEMU takes it without a kick, and the time from the delivery to the guest's handler: `vmtax \
                       agent observe` in the guest shows them for virtio's disks. Figures are of one traced period, so there is no CI.";
 
-const PACKET_METHOD: &str = "Each packet is followed on the host's clock alone: in the host's kernel by its address, in QEMU by the thread that \
+const PACKET_METHOD: &str = "Each packet is matched on the host's clock alone: in the host's kernel by its address, in QEMU by the thread that \
                              has it, its length and its order; segments do not overlap. One that the guest sends begins with the \
                              doorbell, or, where QEMU found it without one, when QEMU transmits it, and ends when the host's stack \
                              receives it from the tap. One that it receives begins when the host's stack hands it to the tap's \
@@ -126,15 +126,15 @@ const PACKET_METHOD: &str = "Each packet is followed on the host's clock alone: 
                              lie the guest's own layers and the time in the ring before such a doorbell. Figures are of one traced period, \
                              so there is no CI.";
 
-const BOTH_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, through QEMU and the \
+const BOTH_METHOD: &str = "Each request is matched from the guest's block layer to its completion there, through QEMU and the \
                            host's kernel by its offset on the disk and QEMU's address for it, on the host's clock; segments do \
                            not overlap. Requests count that lie in the time that both guest and host traced. Figures are of \
                            one traced period, so there is no CI.";
 
-const KERNEL_METHOD: &str = "Each request is followed in the kernel's block layer, from taking it to its completion. Figures are of one \
+const KERNEL_METHOD: &str = "Each request is traced in the kernel's block layer, from taking it to its completion. Figures are of one \
                              traced period, so there is no CI.";
 
-const GUEST_METHOD: &str = "Each request is followed from the guest's block layer to its completion there, in QEMU and the host's \
+const GUEST_METHOD: &str = "Each request is matched from the guest's block layer to its completion there, in QEMU and the host's \
                             kernel by its offset on the disk, as far as their traces are among the files; segments do not \
                             overlap. Figures are of one traced period, so there is no CI.";
 

@@ -369,7 +369,7 @@ fn read_nics(host: &Trace, trace: &VmTrace) -> Result<(Vec<NicData>, Vec<String>
         !(joined.requests.is_empty() && joined.rejected.is_empty())
     });
     let beyond = trace.nics.iter().skip(MAX_NICS);
-    let beyond = beyond.map(|traced| format!("{} (not followed)", traced.nic.tap));
+    let beyond = beyond.map(|traced| format!("{} (not traced)", traced.nic.tap));
     let idle = idle.into_iter().map(|nic| nic.device.name).chain(beyond);
     Ok((nics, idle.collect()))
 }

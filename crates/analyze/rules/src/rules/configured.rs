@@ -100,7 +100,7 @@ const DISK_LIMIT: Rule = Rule {
 
 const NIC_LIMIT: Rule = Rule {
     id: "configured-network-limit",
-    finds: "a network card with a limit of its traffic",
+    finds: "a NIC with a limit of its traffic",
     remedies: &[instruction(
         "Raise or remove the limit, unless it is intended",
         "tc qdisc del dev TAP root # libvirt: virsh domiftune VM NIC --inbound 0 --outbound 0 # Proxmox: qm set VMID --NIC MODEL=MAC,bridge=BRIDGE # with its other options, without rate=",
@@ -190,9 +190,9 @@ const WRITE_THROUGH: Rule = Rule {
 
 const EMULATED_NIC: Rule = Rule {
     id: "configured-emulated-nic",
-    finds: "a network card that QEMU emulates register by register: e1000, rtl8139 and others",
+    finds: "a NIC that QEMU emulates register by register: e1000, rtl8139 and others",
     remedies: &[instruction(
-        "Use a virtio card; Windows first needs the driver of virtio-win",
+        "Use a virtio NIC; Windows first needs the driver of virtio-win",
         "-device virtio-net-pci,netdev=… # libvirt: <model type='virtio'/> # Proxmox: qm set VMID --NIC virtio=MAC,bridge=BRIDGE",
     )],
     source: "QEMU documentation, Network emulation",
@@ -211,7 +211,7 @@ const EMULATED_NIC: Rule = Rule {
 
 const USER_NETWORK: Rule = Rule {
     id: "configured-user-network",
-    finds: "a network card on QEMU's user-mode network (slirp)",
+    finds: "a NIC on QEMU's user-mode network (slirp)",
     remedies: &[
         PASST,
         instruction(
@@ -234,7 +234,7 @@ const USER_NETWORK: Rule = Rule {
 
 const NO_VHOST: Rule = Rule {
     id: "configured-no-vhost",
-    finds: "a virtio card on a tap whose packets QEMU itself moves, without vhost-net",
+    finds: "a virtio NIC on a tap whose packets QEMU itself moves, without vhost-net",
     remedies: &[instruction(
         "Use vhost-net: the host's kernel moves the packets",
         "-netdev tap,vhost=on,… # libvirt: <driver name='vhost'/>",

@@ -29,7 +29,7 @@ pub(super) const OF_RUNNING_VM: &[Rule] = &[
     KVM_FEATURES,
 ];
 
-/// Enlightenments that QEMU's documentation asks for, of which an idle Windows without some runs timers by an emulated device.
+/// Enlightenments that QEMU's documentation asks for, of which an idle Windows guest without some runs timers by an emulated device.
 pub(super) const WANTED: [&str; 10] = [
     "relaxed",
     "vapic",
@@ -79,7 +79,7 @@ const WINDOWS_ENLIGHTENMENTS: Rule = Rule {
             "vmtax top VM",
         ),
     ],
-    source: "OpenNebula/addon-storpool#79: an idle Windows takes 1 to 3 % of a CPU in place of 30 to 40 % with hv-synic and hv-stimer",
+    source: "OpenNebula/addon-storpool#79: an idle Windows guest takes 1 to 3 % of a CPU in place of 30 to 40 % with hv-synic and hv-stimer",
     evaluate: |evidence| {
         let missing = evidence
             .configuration
@@ -125,7 +125,7 @@ const WINDOWS_HPET: Rule = Rule {
             "vmtax exits --vm VM",
         ),
     ],
-    source: "OpenNebula/one#6298: with an HPET an idle Windows keeps QEMU busy (virt-manager/virt-manager#205 has a guest that needs it)",
+    source: "OpenNebula/one#6298: with an HPET an idle Windows guest keeps QEMU busy (virt-manager/virt-manager#205 has a guest that needs it)",
     evaluate: |evidence| {
         of_configuration(evidence, |vm| {
             let lacks_timers = missing_enlightenments(vm)

@@ -27,7 +27,7 @@ pub(super) const SETTING_SHARED_DEVICE: Rule = Rule {
             let mut loaded = vm.disks.iter().filter_map(|disk| disk.device.as_ref());
             let first = loaded.find_map(|device| users(evidence, &device.name).next())?;
             let text = format!(
-                "Other processes use {}, on which the VM's disk is: {}.",
+                "Other processes use {}, which holds the VM's disk: {}.",
                 first.device,
                 named(evidence, &first.device)
             );
@@ -42,7 +42,7 @@ pub(super) const SETTING_SHARED_DEVICE: Rule = Rule {
     },
 };
 
-/// " Also on sda: fio (PID 812), 210 MiB/s read." for the requests of a device; empty where nobody else loads it.
+/// " Also on sda: fio (PID 812) reads 210 MiB/s." for the requests of a device; empty where nobody else loads it.
 pub(super) fn who_else<'a>(evidence: &Evidence<'a>, device: &'a str) -> String {
     match named(evidence, device).as_str() {
         "" => String::new(),
@@ -54,12 +54,13 @@ pub(super) fn who_else<'a>(evidence: &Evidence<'a>, device: &'a str) -> String {
 fn named<'a>(evidence: &Evidence<'a>, device: &'a str) -> String {
     let part = |(per_s, what): (f64, &str)| {
         let amount = bytes(per_s as u64);
-        (per_s >= 1.0).then(|| format!(", {amount}/s {what}"))
+        (per_s >= 1.0).then(|| format!("{what} {amount}/s"))
     };
     let user = |user: &DeviceUser| {
-        let parts = [(user.read_per_s, "read"), (user.written_per_s, "written")];
-        let parts: String = parts.into_iter().filter_map(part).collect();
-        format!("{} (PID {}){parts}", user.name.escape_default(), user.pid)
+        let parts = [(user.read_per_s, "reads"), (user.written_per_s, "writes")];
+        let parts: Vec<String> = parts.into_iter().filter_map(part).collect();
+        let name = user.name.escape_default();
+        format!("{name} (PID {}) {}", user.pid, parts.join(" and "))
     };
     let all: Vec<String> = users(evidence, device).take(MAX_NAMED).map(user).collect();
     all.join("; ")
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(causes[0].rule, "vm-slow-device");
         let text = causes[0].finding.replace('\u{a0}', " ");
         assert!(
-            text.ends_with("take 30.0 ms. Also on sda: borg\\u{1b} (PID 812), 200 MiB/s read."),
+            text.ends_with("take 30.0 ms. Also on sda: borg\\u{1b} (PID 812) reads 200 MiB/s."),
             "{text}"
         );
     }

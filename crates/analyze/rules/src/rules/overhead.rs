@@ -63,7 +63,7 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, overhead) = evidence.overhead?.largest_overhead(machine)?;
     (overhead.verdict == Verdict::Slower).then(|| Finding {
         text: format!(
-            "The largest overhead on {machine} is that of {}: {} times native.",
+            "On {machine}, {} has the largest overhead: {} times native.",
             metric.label(),
             significant(overhead.ratio.median)
         ),
@@ -101,8 +101,8 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, machine, overhead, interval) = widest?;
     let others = match wide.len() {
         1 => String::new(),
-        2 => "; so is that of 1 other metric".to_owned(),
-        n => format!("; so are those of {} other metrics", n - 1),
+        2 => "; 1 other metric has such a CI, too".to_owned(),
+        n => format!("; {} other metrics have such a CI, too", n - 1),
     };
     Some(Finding {
         text: format!(
@@ -124,7 +124,7 @@ pub(super) const HOST_KERNEL: Remedy<&str> = Remedy {
     line: "--kernel IMAGE",
     cost: Some(ChangeCost::Measurement),
     read_back: "uname -r in the guest",
-    undo: "leave --kernel out",
+    undo: "omit --kernel",
 };
 
 pub(super) const OTHER_GUEST_KERNEL: Rule = Rule {
@@ -181,7 +181,7 @@ mod tests {
     fn the_largest_overhead_is_that_of_the_first_sentence() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
-        let text = "The largest overhead on kvm is that of pipe round trip: 8.00 times native.";
+        let text = "On kvm, pipe round trip has the largest overhead: 8.00 times native.";
         assert_eq!(
             found.iter().map(|a| &*a.finding).collect::<Vec<_>>(),
             [text]

@@ -129,7 +129,7 @@ const FIO_ONE_REQUEST: Rule = Rule {
 
 const EXITS_MMIO: Rule = Rule {
     id: "reported-mmio-exits",
-    finds: "exits by accesses to registers of devices in memory: doorbells of virtio, HPET, emulated cards",
+    finds: "exits by accesses to registers of devices in memory: doorbells of virtio, HPET, emulated NICs",
     remedies: &[
         TRACE_EXITS,
         instruction(
@@ -173,7 +173,7 @@ const EXITS_PORT: Rule = Rule {
 
 const EXITS_MSR: Rule = Rule {
     id: "reported-msr-exits",
-    finds: "exits by accesses to model-specific registers: timers and interrupts between vCPUs, for the most part",
+    finds: "exits by accesses to model-specific registers: timers and inter-processor interrupts (IPIs), for the most part",
     remedies: &[
         instruction(
             "Reduce the guest's timer rate (HZ=100 or 250, NO_HZ), and wake its vCPUs less often",

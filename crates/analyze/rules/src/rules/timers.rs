@@ -1,5 +1,5 @@
 //! Timers of the HPET: each is set by an exit to QEMU, and fires in QEMU's main loop, also where the guest has masked its interrupt.
-//! Guests that tick by the real-time clock (RTC) that QEMU emulates, as an idle Windows without Hyper-V's timers does.
+//! Guests that tick by the real-time clock (RTC) that QEMU emulates, as an idle Windows guest without Hyper-V's timers does.
 
 use super::clock_source::NO_HPET;
 use super::vm_io::MIN_PER_S;
@@ -130,7 +130,7 @@ pub(super) const HYPER_V_TIMERS: [Remedy<&str>; 2] = [
 
 pub(super) const RTC_TIMER: Rule = Rule {
     id: "rtc-timer",
-    finds: "accesses to the real-time clock (RTC): an idle Windows without Hyper-V's timers ticks by it and resets it at each tick (by recorded exits: unproven here)",
+    finds: "accesses to the real-time clock (RTC): an idle Windows guest without Hyper-V's timers ticks by it and resets it at each tick (by recorded exits: unproven here)",
     remedies: &[
         HYPER_V_TIMERS[0],
         HYPER_V_TIMERS[1],
@@ -139,7 +139,7 @@ pub(super) const RTC_TIMER: Rule = Rule {
             "fuser -v /dev/rtc0 # in the guest",
         ),
     ],
-    source: "OpenNebula/addon-storpool#79: an idle Windows takes 1 to 3 % of a CPU in place of 30 to 40 % with hv-synic and hv-stimer",
+    source: "OpenNebula/addon-storpool#79: an idle Windows guest takes 1 to 3 % of a CPU in place of 30 to 40 % with hv-synic and hv-stimer",
     evaluate: |evidence| about_exits(evidence, |exits| accesses(evidence, exits)),
 };
 

@@ -60,7 +60,7 @@ pub(super) const COMMAND_STEAL: Rule = Rule {
         };
         let finding = |(machine, share): (Machine, f64)| {
             let text = format!(
-                "{} of the command's time on {machine} is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that.",
+                "{} of the command's time on {machine} is run-queue wait (vCPU steal, %RDY in esxtop): dedicated host CPUs would recover at most that.",
                 percent(share)
             );
             Finding::with_gain(text, share)
@@ -323,7 +323,7 @@ mod tests {
         let found = &advice_for(0.54)[0];
         assert_eq!(
             found.finding.replace('\u{a0}', " "),
-            "54 % of the command's time on tcg is vCPU steal (run-queue wait, %RDY in esxtop): dedicated host CPUs would recover at most that."
+            "54 % of the command's time on tcg is run-queue wait (vCPU steal, %RDY in esxtop): dedicated host CPUs would recover at most that."
         );
         assert!(
             found.gain > 0.5 && found.remedies[0].line.contains("taskset"),

@@ -269,7 +269,7 @@ mod tests {
             (findings_for(40.0, 0), findings_for(2.0, 64 << 20)),
             (vec![], vec![])
         );
-        assert!(findings_for(900.0, 0)[0].contains("nothing of it"));
+        assert!(findings_for(900.0, 0)[0].contains("none of it"));
         let blocked = |run, faults| {
             let counters = [("major_faults", faults)].into_iter().collect();
             let vm = VmRates {

@@ -75,10 +75,10 @@ fn slirp(profile: &ProfileFindings) -> Option<SampleShare> {
 
 pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
     id: "vm-small-segments",
-    finds: "a thousand and more packets a second of a VM that are as long as a card of 1,500 bytes has them, as without segmentation offload",
+    finds: "a thousand and more packets a second of a VM that are as long as an MTU of 1,500 bytes allows, as without segmentation offload",
     remedies: &[
         instruction(
-            "See which offloads the guest's card has",
+            "See which offloads the guest's NIC has",
             "ethtool -k eth0 # in the guest",
         ),
         Remedy { line: "-device virtio-net-pci,…,csum=on,gso=on,host_tso4=on,host_tso6=on,guest_csum=on,guest_tso4=on,guest_tso6=on", ..Setting::named("host_tso4").remedy("on", "Enable checksum offload and TSO of the card: the guest hands over packets of up to 64 KiB, and the host segments them if necessary") },
@@ -100,7 +100,7 @@ pub(super) const VM_SMALL_SEGMENTS: Rule = Rule {
             };
             let (way, packets, bytes) = ways.into_iter().find(is_small)?;
             let text = format!(
-                "Each second {} packets {way} the guest pass {}, of {:.0} bytes on average: full packets of a card of 1,500 bytes, not merged.",
+                "Each second {} packets {way} the guest pass {}, of {:.0} bytes on average: full packets at an MTU of 1,500 bytes, not merged.",
                 significant(packets),
                 nic.tap,
                 bytes / packets
@@ -136,7 +136,7 @@ pub(super) const VM_TAP_IN_MAIN_LOOP: Rule = Rule {
             let packets: f64 = packets.sum();
             let names: Vec<&str> = taps().map(|nic| nic.tap.as_str()).collect();
             let text = format!(
-                "QEMU's main loop (TID {}) is on a CPU {} of the time and moves {} packets a second of {}: it alone serves all queues of a card without vhost-net.",
+                "QEMU's main loop (TID {}) is on a CPU {} of the time and moves {} packets a second of {}: it alone serves all queues of a NIC without vhost-net.",
                 main.tid,
                 percent(main.run),
                 significant(packets),
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(
             findings_for(Role::Main, 0.97, 41_000.0, false),
             [
-                "QEMU's main loop (TID 7) is on a CPU 97 % of the time and moves 41000 packets a second of tap0: it alone serves all queues of a card without vhost-net."
+                "QEMU's main loop (TID 7) is on a CPU 97 % of the time and moves 41000 packets a second of tap0: it alone serves all queues of a NIC without vhost-net."
             ]
         );
         let others = [
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(
             findings_for(12_000.0, 1510.0),
             [
-                "Each second 12000 packets from the guest pass tap0, of 1510 bytes on average: full packets of a card of 1,500 bytes, not merged."
+                "Each second 12000 packets from the guest pass tap0, of 1510 bytes on average: full packets at an MTU of 1,500 bytes, not merged."
             ]
         );
         // Offloaded, small ones, few.

@@ -122,9 +122,9 @@ impl Plan {
     fn check_disk(&self, variant: &Variant) -> Result<(), PlanError> {
         let is_raw = variant.get("format").is_none_or(|format| format == "raw");
         if !is_raw && self.probes.iter().any(|probes| probes.follows_requests()) {
-            return Err(variant.fault(
-                "requests are followed to a raw image alone: leave format or the probes out",
-            ));
+            return Err(
+                variant.fault("requests are traced to a raw image only: omit format or the probes")
+            );
         }
         let is_usual_bus = variant.get("bus").is_none_or(|bus| bus == "virtio-blk");
         if !is_usual_bus && self.is_on_micro_guest(variant) {
@@ -150,7 +150,7 @@ impl Plan {
         let has_network = self.workloads.iter().any(|w| w.name.needs_network());
         if let Some(key) = of_network.next().filter(|_| !has_network) {
             return refused(&format!(
-                "{} is of the network card, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
+                "{} is of the NIC, which no workload of the plan uses: run net-rr, net-stream or net-pps, or leave it out",
                 key.escape_default()
             ));
         }
@@ -165,7 +165,7 @@ impl Plan {
         let follows = is_vhost_user && self.probes.contains(&Probes::Network);
         if follows && connections.any(|count| count != "1") {
             return refused(
-                "with vhost-user the round trips of one connection are followed: set connections=1, or another backend",
+                "with vhost-user the round trips of one connection only are traced: set connections=1, or another backend",
             );
         }
         if is_vhost_user && variant.set.contains_key("memory-backend.share") {
@@ -293,7 +293,9 @@ impl Plan {
         }
         if self.runs(WorkloadName::Fio) && follows_requests {
             if self.workloads.len() > 1 {
-                return invalid("fio's requests are followed alone: leave the other workloads out");
+                return invalid(
+                    "fio's requests can only be traced alone: omit the other workloads",
+                );
             }
             if self.probes.contains(&Probes::Calls) {
                 return invalid(

@@ -257,7 +257,7 @@ pub(super) const TABLE: &[Setting] = &[
         (2, 5),
         "-cpu MODEL,NAME=VALUE # libvirt: <features><hyperv mode='custom'><vpindex state='on'/><synic state='on'/><stimer state='VALUE'/></hyperv></features> # Proxmox: qm set VMID --ostype win11",
         "`<features><hyperv mode='custom'><vpindex state='on'/><synic state='on'/><stimer state='VALUE'/></hyperv></features>`",
-        "OpenNebula/addon-storpool#79: an idle Windows takes 1 to 3 % of a CPU in place of 30 to 40 % with hv-synic and hv-stimer",
+        "OpenNebula/addon-storpool#79: an idle Windows guest takes 1 to 3 % of a CPU in place of 30 to 40 % with hv-synic and hv-stimer",
     ),
     enlightenment(
         "cpu-flag.hv-ipi",

@@ -169,7 +169,7 @@ fn beyond_level(level: u8) -> Missing {
     Missing {
         what: what.to_owned(),
         why: format!("--level {level} leaves them out"),
-        fix: "leave --level out".to_owned(),
+        fix: "omit --level".to_owned(),
     }
 }
 

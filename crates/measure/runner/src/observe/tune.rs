@@ -210,7 +210,7 @@ impl Bench<'_> {
         let first = samples.into_iter().next();
         first
             .map(|sample| sample.counters)
-            .ok_or_else(|| Stopped::ended("the VM ended while it was measured"))
+            .ok_or_else(|| Stopped::ended("the VM exited while it was measured"))
     }
 
     /// The last number that the user's command prints.

@@ -319,7 +319,7 @@ fn without_tap(id: &str, kind: &str) -> Missing {
     };
     Missing {
         what: format!("packets of the network backend {id} ({kind})"),
-        why: "of a running VM those that pass a tap are followed".to_owned(),
+        why: "of a running VM only packets that pass a tap are traced".to_owned(),
         fix: format!(
             "`vmtax layers --device net --set backend={own}` follows round trips of a guest that vmtax boots"
         ),

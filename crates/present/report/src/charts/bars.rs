@@ -375,7 +375,7 @@ impl Chart for Parts {
         let lines: Vec<Line> = self.rows.iter().take(sketch::MOST).map(line).collect();
         let natively = self.rows.iter().any(|row| row.1.is_some());
         let natively = if natively {
-            ", of it ▒ as natively"
+            ", ▒ the part that native takes, too"
         } else {
             ""
         };

@@ -2,7 +2,7 @@
 
 use super::{Axis, percent};
 use crate::engine::Chart;
-use crate::text::{Paint, columns, fit, plain, wrapped};
+use crate::text::{Paint, columns, fit, only_if, plain, wrapped};
 use base64::Engine;
 use maud::{Markup, html};
 use vmtax_findings::{ThreadStates, TimeSlice, WaitFor};
@@ -195,7 +195,11 @@ impl Chart for TimeStrips<'_> {
             let strip: String = slices
                 .map(|slice| character(slice).unwrap_or(' '))
                 .collect();
-            let name = fit(&plain(&thread.name), NAME);
+            let others = self.threads.iter();
+            let is_twin = others.filter(|other| other.name == thread.name).count() > 1;
+            let tid = only_if(is_twin, format!(" {}", thread.tid));
+            let room = NAME.saturating_sub(columns(&tid));
+            let name = fit(&plain(&thread.name), room) + &tid;
             let gap = " ".repeat(NAME.saturating_sub(columns(&name)));
             format!("{name}{gap} {strip}\n")
         };

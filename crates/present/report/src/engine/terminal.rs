@@ -140,7 +140,8 @@ impl Page {
             out += &format!("and {} more\n", table.rows.len() - rows.len());
         }
         if table.names_left_out && !fitted.left_out.is_empty() {
-            let text = format!("Too narrow for: {}.", fitted.left_out.join(", "));
+            let names = fitted.left_out.join(", ");
+            let text = format!("Columns omitted (terminal too narrow): {names}.");
             out += &wrapped(&text, self.width, "", "  ");
         }
         for note in table.notes_with(fitted.notes) {

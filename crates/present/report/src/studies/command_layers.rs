@@ -28,7 +28,7 @@ pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Sectio
 fn device<'a>(used: &DeviceUse, exec: &ExecFindings) -> Section<'a> {
     let what = match used.kinds {
         UsedKinds::Kinds(_) => "Requests to the scratch disk",
-        UsedKinds::Directions(_) => "Packets of the network card",
+        UsedKinds::Directions(_) => "Packets of the NIC",
     };
     let title = format!("{what} on {} (one more run, traced)", used.machine);
     let table = (!used.kinds.all().is_empty()).then(|| Block::Table(table(used, &title)));
@@ -44,7 +44,7 @@ fn sentence(used: &DeviceUse, exec: &ExecFindings) -> String {
             format!("No request reached the disk: the guest kept all in its memory. {took}")
         }
         UsedKinds::Directions(kinds) if kinds.is_empty() => {
-            format!("No packet passed the network card: the command did not use it. {took}")
+            format!("No packet passed the NIC: the command did not use it. {took}")
         }
         UsedKinds::Kinds(_) => {
             let share = percent(used.under_way_s / used.observed_s.max(f64::MIN_POSITIVE));

@@ -232,13 +232,14 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     (rounds > 1).then(|| format!("{low} to {high} per round, {rounds} rounds"))
 }
 
-/// "; largest parts of the additional time: 55 % off CPU, 13 % vCPU steal": those that together are no more than all.
+/// "; largest parts of the additional time (means): 55 % off CPU (guest halted: …), 13 % run-queue wait (vCPU steal)": those that
+/// together are no more than all.
 fn largest(breakdown: &Breakdown) -> String {
     let native = breakdown.native_s;
     let whole = breakdown.machine_s - native.unwrap_or(0.0);
     let more = |row: &PartRow| row.machine_s - native.and(row.native_s).unwrap_or(0.0);
     let parts = sorted(breakdown).into_iter();
-    let parts = parts.map(|row| (more(row), row.part.label(breakdown.machine)));
+    let parts = parts.map(|row| (more(row), in_words(row.part, breakdown.machine)));
     let parts = parts.chain([(breakdown.unexplained_s, "unexplained")]);
     let mut parts: Vec<(f64, &str)> = parts.collect();
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -255,8 +256,19 @@ fn largest(breakdown: &Breakdown) -> String {
     let parts = if named.len() == 1 { "part" } else { "parts" };
     only_if(
         !named.is_empty(),
-        format!("; largest {parts} of the {of}: {}", named.join(", ")),
+        format!(
+            "; largest {parts} of the {of} (means): {}",
+            named.join(", ")
+        ),
     )
+}
+
+/// Returns a part's label; of the time off CPU with its possible causes.
+fn in_words(part: Part, machine: Machine) -> &'static str {
+    match part {
+        Part::Waiting => "off CPU (sleep, or waiting for the host's disk or another process)",
+        _ => part.label(machine),
+    }
 }
 
 /// The parts by what they add to native's time, the largest first.
@@ -349,8 +361,8 @@ fn legend(machine: Machine) -> String {
     format!(
         "Means, which add up. Without steal: CPU time while the vCPU had a host CPU, {adds}; user time and system time \
          below are as the guest accounts them (medians), steal included. {overhead}: in KVM, in QEMU's device emulation, or waking up. Waiting \
-         for QEMU's threads or the file server (virtiofsd, NFS): they ran while the vCPU was blocked. vCPU steal natively: threads of the command \
-         were runnable without a CPU, sampled every 20 ms, so that most of child processes that live shorter is missing. Off CPU: natively, the other time in which no thread of the command \
+         for QEMU's threads or the file server (virtiofsd, NFS): they ran while the vCPU was blocked. Run-queue wait: in a guest, its vCPU threads waited for a host CPU (steal); \
+         natively, threads of the command waited for a CPU, sampled every 20 ms, so most children that live less than 20 ms are missed. Off CPU: natively, the other time in which no thread of the command \
          was on a CPU; in a guest, the time in which no vCPU, QEMU or file-server thread ran: the guest was halted, or waited for the host's disk or another process. Unexplained: wall time \
          minus all parts, below 0 where CPU accounting of guest and host overlaps."
     )
@@ -469,12 +481,12 @@ mod tests {
         let steal = (Part::Steal, 0.0, 1.4);
         assert_eq!(
             largest_parts(&[(Part::User, 1.0, 1.03), (Part::Kernel, 0.1, 0.6), steal]),
-            "; largest parts of the additional time: 73 % vCPU steal (run-queue wait), 26 % kernel (without steal)"
+            "; largest parts of the additional time (means): 73 % run-queue wait (vCPU steal), 26 % kernel (without steal)"
         );
         let less = (Part::Waiting, 0.6, 0.1);
         let all = largest_parts(&[(Part::Kernel, 0.1, 0.6), steal, less]);
         assert_eq!(
-            all, "; largest part of the additional time: 100 % vCPU steal (run-queue wait)",
+            all, "; largest part of the additional time (means): 100 % run-queue wait (vCPU steal)",
             "the parts are 1.9 s of 1.4 s"
         );
         assert_eq!(

@@ -64,7 +64,7 @@ fn answer(found: &VmDiagnosis) -> String {
     let rates = &found.rates;
     let vcpus = rates.ready.zip(rates.run).map(|(lacked, ran)| {
         let [lacked, ran] = [lacked, ran].map(percent);
-        format!("its vCPUs lacked a host CPU {lacked} of the time and ran {ran}")
+        format!("its vCPUs waited for a host CPU (%RDY) {lacked} of the time and ran (%RUN) {ran}")
     });
     let requests = rates.io.and_then(|io| {
         let (mean, per_s) = (nanoseconds(io.blkavg_ns?), significant(io.per_s()));
@@ -84,7 +84,7 @@ fn answer(found: &VmDiagnosis) -> String {
     }
     if found.ended {
         return format!(
-            "{name} ended while it was observed; until then no rule found a known problem.{figures}"
+            "{name} exited while it was observed; until then no rule found a known problem.{figures}"
         );
     }
     let what = not_observed(found).join(", ");

@@ -24,7 +24,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
     let (origin, name, seconds) = (origin(recording), vm::name(&found.vm), found.seconds);
     let time = format!("traced for {seconds:.1} s");
     let ended =
-        format!("{name} ended after {seconds:.1} s: the figures are of the {traced} until then.");
+        format!("{name} exited after {seconds:.1} s: the figures are of the {traced} until then.");
     let has_columns = !found.layers.columns.is_empty();
     Report {
         study: "layers",
@@ -211,11 +211,9 @@ fn quality(traced: &VmTraced, column: &LayerColumn) -> String {
 
 /// The columns of an average.
 fn heads(name: &str) -> [Column; 3] {
-    [
-        figures(format!("{name} mean").trim_start()),
-        figures("p50").spare(2),
-        figures("p99").spare(1),
-    ]
+    let [mean, p50, p99] =
+        ["mean", "p50", "p99"].map(|figure| figures(format!("{name} {figure}").trim_start()));
+    [mean, p50.spare(2), p99.spare(1)]
 }
 
 fn times(average: Option<&Summary>) -> [String; 3] {

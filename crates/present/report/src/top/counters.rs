@@ -149,8 +149,7 @@ pub(super) fn unknown(counter: &Counter, vm: &VmRates, level: u8) -> String {
     match counter.name {
         "run" | "ready" => "none of its threads is known to be a vCPU".to_owned(),
         "throttled" => {
-            "its control groups count no throttling (no cpu controller), or the VM moved to another cgroup"
-                .to_owned()
+            "the VM's cgroup has no cpu controller, or the VM moved to another cgroup".to_owned()
         }
         "guest_steal" | "gavg" => no_agent(vm, level),
         "exits" => no_exits(vm),

@@ -4,7 +4,9 @@ use crate::number::NONE;
 use crate::text::{Joined, distinct, grouped, only_if};
 use std::collections::BTreeSet;
 use vmtax_findings::{Estimate, LayerColumn, LayerFindings, Row, State, Summary};
-use vmtax_model::{Accelerator, Checkpoint, Layer, Machine, WorkloadName, WorkloadSpec};
+use vmtax_model::{
+    Accelerator, Checkpoint, Layer, Machine, Plan, Variant, WorkloadName, WorkloadSpec,
+};
 use vmtax_recording::Recording;
 
 /// A column in full: "Linux guest on tcg, aio=native"; of a running VM "vda, reads".
@@ -229,6 +231,25 @@ pub fn workload(recording: &Recording) -> String {
         format!("{}{pattern}{}", w.name, options.collect::<String>())
     });
     words.joined(", ")
+}
+
+/// "4 KiB disk read": the operation of a plan whose only workload is `disk`; else `None`.
+pub fn operation(plan: &Plan) -> Option<String> {
+    let [workload] = plan.workloads.as_slice() else {
+        return None;
+    };
+    let operation = workload
+        .options
+        .get("operation")
+        .map_or("read", String::as_str);
+    let is_varied = |variant: &Variant| {
+        let mut keys = variant.set.keys();
+        keys.any(|key| key.starts_with("disk."))
+    };
+    let is_disk = workload.name == WorkloadName::Disk && !plan.variants.iter().any(is_varied);
+    let of_kib = workload.block_size().filter(|bytes| bytes % 1024 == 0);
+    let size = of_kib.map_or(String::new(), |bytes| format!("{}\u{a0}KiB ", bytes / 1024));
+    is_disk.then(|| format!("{size}disk {operation}"))
 }
 
 /// The jobs of the workload `fio`, as its command line; `None` of any other workload.

@@ -335,19 +335,19 @@ pub fn facts(
     let mut made = vec![
         Block::Text("Recorded with".to_owned()),
         Block::Lines(shell_line(&recording.manifest.command)),
-        Block::Text("This report again, from the recording alone".to_owned()),
+        Block::Text("Recreate this report".to_owned()),
         Block::Lines(report_command(recording)),
     ];
     if let Ok(plan) = recording.plan.to_toml() {
         made.push(Block::folded(
-            "The plan, which `vmtax run` takes",
+            "Plan (input of `vmtax run`)",
             [Block::Lines(plan)],
         ));
     }
     let (facts, checks) = (Block::Facts(facts.collect()), recorded_checks(recording));
     vec![
         Section::detail("Host", [facts, checks.into()]),
-        Section::detail("How it was made", made),
+        Section::detail("How this was recorded", made),
     ]
 }
 
@@ -362,9 +362,10 @@ fn host_facts(host: &HostFacts) -> impl Iterator<Item = (String, String)> + '_ {
     );
     let outer = cpu.hypervisor.as_ref();
     let outer = outer.map_or(String::new(), |outer| {
-        format!(", itself a guest of {outer}")
+        format!("; the host is itself a guest of {outer}")
     });
-    let virtualization = cpu.virtualisation.as_deref().unwrap_or("none");
+    let virtualization = cpu.virtualisation.as_deref();
+    let virtualization = virtualization.unwrap_or("no VT-x or AMD-V");
     let not = only_if(!cpu.invariant_tsc, "not ");
     let facts = [
         ("CPU", cpus),

@@ -226,7 +226,7 @@ fn exceeding(report: &Report<'_>) -> Vec<String> {
             let head = table.columns.get(at)?.name.as_str();
             let (value, half, unit) = figure(&cell.text)?;
             let is_share =
-                unit == "%" || (unit.is_empty() && matches!(head, "%" | "service time %"));
+                unit == "%" || (unit.is_empty() && matches!(head, "%" | "of it service time, %"));
             (is_share && !NO_PARTS.contains(&head)).then_some((value, half))
         };
         let sum =

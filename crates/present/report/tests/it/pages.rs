@@ -3,8 +3,11 @@
 use crate::common::layers::{column, corrected, layers_recording, plain, varied};
 use crate::common::studies::{
     antipatterns, command, compared, exits, grown, regressed, reproduced, shared, states,
+    worker_states,
 };
-use crate::common::traced::{command_traced, guest_tuned, tuned, vm_idle, vm_packets, vm_requests};
+use crate::common::traced::{
+    command_traced, diagnosed, guest_tuned, tuned, vm_idle, vm_packets, vm_requests,
+};
 use crate::common::{self, THREE, few, findings, recording, trial_mut, vm};
 use crate::snapshot;
 use serde::Serialize;
@@ -204,14 +207,14 @@ fn causes(pages: &mut Pages) {
     let found = states();
     let pictures = report::profile::Pictures::default();
     let origin = report::Origin {
-        command: "vmtax profile import out".into(),
+        command: "vmtax report runs/20261120T140211Z-profile".into(),
         ..report::Origin::default()
     };
-    pages.all(
-        "profile",
-        &report::profile::report(&found, &pictures, origin),
-        &found,
-    );
+    let page = report::profile::report(&found, &pictures, origin.clone());
+    pages.all("profile", &page, &found);
+    let found = worker_states();
+    let page = report::profile::report(&found, &pictures, origin);
+    pages.terminal("profile-workers", &page);
 }
 
 fn layers(pages: &mut Pages) {
@@ -330,8 +333,21 @@ fn traced_runs(pages: &mut Pages) {
     }
 }
 
+/// Of a VM with a cause, and of a healthy one.
+fn diagnoses(pages: &mut Pages) {
+    let mut r = layers_recording(1);
+    r.folder = "runs/20261120T140211Z-diagnose".into();
+    for (name, is_starved) in [("diagnose", true), ("diagnose-healthy", false)] {
+        let found = diagnosed(is_starved);
+        let page = report::vm_diagnosis::report(&r, &found);
+        pages.terminal(name, &page);
+        pages.comment(name, &page);
+    }
+}
+
 fn tunings(pages: &mut Pages) {
-    let r = layers_recording(1);
+    let mut r = layers_recording(1);
+    r.folder = "runs/20261120T140211Z-tune".into();
     for (name, is_done) in [("tune", true), ("tune-plan", false)] {
         let found = tuned(is_done);
         let page = report::tune::vm::report(&r, &found);
@@ -400,6 +416,7 @@ fn reports_are_the_pages_beside_the_tests() {
         causes,
         layers,
         traced_runs,
+        diagnoses,
         tunings,
         hosts,
     ]

@@ -233,11 +233,11 @@ fn figures_that_are_no_numbers_and_columns_without_any_are_survived() {
     assert_balanced(&layers::report(&layers_recording(6), &f).html());
     terminal(&f, 80);
     f.columns.clear();
-    assert!(terminal(&f, 80).contains("No request was joined"));
+    assert!(terminal(&f, 80).contains("No request was matched"));
     assert!(
         layers::report(&layers_recording(6), &f)
             .html()
-            .contains("No request was joined")
+            .contains("No request was matched")
     );
 }
 

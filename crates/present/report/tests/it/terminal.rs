@@ -58,7 +58,7 @@ fn the_largest_overhead_of_the_answer_is_the_upper_end_of_its_range() {
     let answer = overhead::report(&r, &f).answer;
     assert!(
         answer.contains(&format!(
-            "; largest overhead: {largest}: ×6000 (95\u{a0}% CI "
+            "; largest overhead ×6000 ({largest}, 95\u{a0}% CI "
         )),
         "{answer}"
     );
@@ -303,7 +303,7 @@ fn a_table_names_the_columns_that_left_with_their_figures() {
     };
     assert!(
         text(&table_with_interval("10.00 to 12.00 µs"), 40)
-            .ends_with("\nToo narrow for: interval.\n")
+            .ends_with("\nColumns omitted (terminal too narrow):\n  interval.\n")
     );
     let unknown = [table_with_interval("–"), report_with(table())];
     assert!(

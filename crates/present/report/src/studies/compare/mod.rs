@@ -15,7 +15,7 @@ use crate::text::{Joined, only_if};
 use crate::view::verdict::{self, Pair, interval, tone};
 use crate::view::{self, began, host, origin};
 use crate::{ReportError, json as document};
-use next::{compared, corrected, next, open, why_open};
+use next::{compared, corrected, next, open, rounds_to_decide, why_open};
 use serde::Serialize;
 use vmtax_findings::{Against, CompareFindings, Compared, LayerFindings, Verdict};
 use vmtax_model::shell_line;
@@ -71,7 +71,7 @@ pub fn report<'a>(
 }
 
 fn tile(against: &Against, findings: &CompareFindings) -> Tile {
-    let summary = summary(against.rows.iter(), findings);
+    let summary = summary(std::slice::from_ref(against), findings);
     Tile {
         class: class(against),
         text: format!("{}: {summary}.", against.variant),
@@ -140,7 +140,7 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
     }
     let caption = format!(
         "The variant's cost over the baseline's, logarithmic axis: left of the line is faster, right of it slower. The dot \
-         is the median of {} (paired), the stroke its 95 % CI, the band what does not matter (±{}).",
+         is the median of {} (paired), the stroke its 95 % CI, the band: differences too small to matter (±{}).",
         pairs(findings),
         percent(findings.min_effect)
     );
@@ -267,7 +267,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
         [alone, row.p_adjusted, row.permutation].map(p)
     })
     .column(figures("slower in"), |row| percent(row.superiority))
-    .column(figures("noise of a round"), |row| {
+    .column(figures("noise per round"), |row| {
         format!("±{}", percent(row.noise))
     })
     .column(figures("rounds"), |row| row.comparison.rounds.to_string())
@@ -316,17 +316,15 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
 
 /// Returns the number of metrics with each result, and the largest difference: "1 of 5 metrics worse, 3 equivalent, 1
 /// inconclusive; largest difference: cpu event rate, slower by 3.1 %".
-fn summary<'a>(
-    rows: impl Iterator<Item = &'a Compared> + Clone,
-    findings: &CompareFindings,
-) -> String {
+fn summary(variants: &[Against], findings: &CompareFindings) -> String {
+    let rows = variants.iter().flat_map(|against| &against.rows);
     let min_effect = findings.min_effect;
     let rows_with = |verdict: Verdict| {
         let rows = rows.clone();
         rows.filter(move |row| row.comparison.verdict == verdict)
     };
     let equivalent = format!("equivalent (±{})", percent(min_effect));
-    let inconclusive = format!("inconclusive{}", why_open(rows.clone(), findings));
+    let inconclusive = format!("inconclusive{}", why_open(variants));
     let verdicts = [
         (Verdict::Slower, "worse"),
         (Verdict::Faster, "better"),
@@ -358,19 +356,23 @@ fn summary<'a>(
     counts + &largest
 }
 
-/// All variants in one sentence.
+/// All variants in one sentence, with the number of rounds that would decide more.
 fn answer(findings: &CompareFindings) -> String {
-    let rows = findings.against.iter().flat_map(|against| &against.rows);
     let baseline = &findings.baseline;
-    if rows.clone().next().is_none() {
+    if findings
+        .against
+        .iter()
+        .all(|against| against.rows.is_empty())
+    {
         return format!("No metric was measured on both {baseline} and a variant.");
     }
     let variants = findings
         .against
         .iter()
         .map(|against| against.variant.as_str());
-    let (variants, summary) = (variants.joined(", "), summary(rows, findings));
-    format!("{variants} vs. baseline {baseline}: {summary}.")
+    let (variants, summary) = (variants.joined(", "), summary(&findings.against, findings));
+    let more = rounds_to_decide(findings);
+    format!("{variants} vs. baseline {baseline}: {summary}{more}.")
 }
 
 #[cfg(test)]
@@ -479,14 +481,14 @@ mod tests {
         let alone = findings_for(vec![slower.clone()]);
         assert_eq!(
             text(&alone),
-            "b vs. baseline a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
-             Holm's correction for 1 comparison)."
+            "b vs. baseline a: the one metric is inconclusive (disk.latency-p99 slower in 6 of 6 rounds, ×1.100; significant only without \
+             Holm correction); about 9 more rounds (45 s) would decide."
         );
         let both = findings_for(vec![slower, row(6)]);
         assert_eq!(
             text(&both),
-            "b vs. baseline a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, significant before, not after \
-             Holm's correction for 2 comparisons; 1 not significant: noise up to ±30 % per round)."
+            "b vs. baseline a: all 2 metrics are inconclusive (disk.latency-p99 slower in 6 of 6 rounds, ×1.100; significant only without \
+             Holm correction; 1 not significant: noise up to ±30 % per round); about 9 more rounds (45 s) would decide disk.latency-p99."
         );
         let needs = corrected(&both, &both.against[0]).unwrap();
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Metrics that a comparison leaves open, with the reason, and what would decide more: the next command, and the number of
 //! rounds that it takes.
 
-use crate::number::{count, counted, duration, percent};
-use crate::text::{Joined, only_if};
+use crate::number::{count, counted, duration, percent, ratio};
+use crate::text::{Joined, distinct, grouped, listed, only_if};
 use crate::view;
 use vmtax_findings::{Against, CompareFindings, Compared, Verdict};
 use vmtax_model::{Probes, WorkloadName};
@@ -109,17 +109,25 @@ pub(super) fn corrected(findings: &CompareFindings, against: &Against) -> Option
         .iter()
         .filter(|row| row.is_left_open_by_correction());
     let rows: Vec<&Compared> = rows.collect();
-    let names = rows
-        .iter()
-        .map(|row| format!("{} is {}", row.metric, mostly(row)));
-    let names = names.joined(", ");
+    let names = grouped(rows.iter().map(|row| (mostly(row), row.metric.to_string())));
+    let names = names.into_iter().map(|(mostly, metrics)| {
+        let verb = if metrics.len() == 1 { "is" } else { "are" };
+        format!("{} {verb} {mostly}", listed(&metrics))
+    });
+    let names = names.joined("; ");
     let more = more(findings, &rows).map_or(String::new(), |(rounds, s)| {
         let time = only_if(s > 0.0, format!(", {}", duration(s)));
         let all = counted((findings.rounds + rounds).into(), "round");
         format!("; if this continues, about {all} in all ({rounds} more{time}) would decide")
     });
-    let compared = compared(findings);
-    (!rows.is_empty()).then(|| format!("{names}: too few rounds for {compared} (Holm){more}."))
+    let (compared, of) = (compared(findings), of_variant(findings, against));
+    (!rows.is_empty()).then(|| format!("{of}{names}: too few rounds for {compared} (Holm){more}."))
+}
+
+/// "v2: ", where there are several variants.
+fn of_variant(findings: &CompareFindings, against: &Against) -> String {
+    let several = findings.against.len() > 1;
+    only_if(several, format!("{}: ", against.variant))
 }
 
 /// "slower in 6 of 6 rounds".
@@ -151,6 +159,7 @@ pub(super) fn open(findings: &CompareFindings, against: &Against) -> Option<Stri
         [one] => format!("{} is", one.metric),
         several => format!("{} metrics are", several.len()),
     };
+    let metrics = of_variant(findings, against) + &metrics;
     if noisiest.comparison.rounds <= 1 {
         return Some(format!(
             "{metrics} inconclusive: n = 1 per variant, so the run-to-run variance is unknown. At least {} rounds are needed.",
@@ -185,11 +194,12 @@ pub(super) fn open(findings: &CompareFindings, against: &Against) -> Option<Stri
     Some(format!("{metrics} inconclusive: {noise}; {more}."))
 }
 
-/// Why metrics are inconclusive: what does not differ is equivalent.
-pub(super) fn why_open<'a>(
-    rows: impl Iterator<Item = &'a Compared>,
-    findings: &CompareFindings,
-) -> String {
+/// Groups of metrics that the reason of an inconclusive result names.
+const NAMED: usize = 4;
+
+/// Why metrics of these variants are inconclusive: what does not differ is equivalent.
+pub(super) fn why_open(variants: &[Against]) -> String {
+    let rows = variants.iter().flat_map(|against| &against.rows);
     let open = rows
         .filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
     let (corrected, noisy): (Vec<&Compared>, Vec<_>) =
@@ -202,15 +212,59 @@ pub(super) fn why_open<'a>(
             noisy.len()
         ),
     });
-    let left = match corrected.as_slice() {
-        [] => None,
-        [row] => Some(format!("{} {},", row.metric, mostly(row))),
-        several => Some(several.len().to_string()),
-    };
-    let compared = compared(findings);
-    let left = left.map(|which| {
-        format!("{which} significant before, not after Holm's correction for {compared}")
-    });
-    let all: Vec<String> = [left, noise].into_iter().flatten().collect();
+    let groups = variants
+        .iter()
+        .flat_map(|against| ahead(against, variants.len() > 1));
+    let groups: Vec<String> = groups.collect();
+    let others = groups.len().saturating_sub(NAMED);
+    let others = (others > 0).then(|| format!("and {others} more"));
+    let without =
+        (!corrected.is_empty()).then(|| "significant only without Holm correction".to_owned());
+    let groups = groups.into_iter().take(NAMED).chain(others);
+    let all: Vec<String> = groups.chain(without).chain(noise).collect();
     only_if(!all.is_empty(), format!(" ({})", all.join("; ")))
+}
+
+/// "v2: 3 slower in 7 of 7 rounds, ×1.250 to ×1.313": a variant's metrics that only the correction leaves open, by direction.
+fn ahead(against: &Against, has_name: bool) -> Vec<String> {
+    let rows = against.rows.iter();
+    let rows = rows.filter(|row| row.is_left_open_by_correction());
+    let variant = only_if(has_name, format!("{}: ", against.variant));
+    let group = |(mostly, rows): (String, Vec<&Compared>)| {
+        let which = match rows.as_slice() {
+            [row] => row.metric.to_string(),
+            several => several.len().to_string(),
+        };
+        let ratios = rows.iter().map(|row| row.comparison.ratio.median);
+        let [least, most] = [f64::min, f64::max].map(|pick| ratios.clone().reduce(pick).map(ratio));
+        let ratios = distinct(least.into_iter().chain(most)).join(" to ");
+        format!("{variant}{which} {mostly}, {ratios}")
+    };
+    let groups = grouped(rows.map(|row| (mostly(row), row)));
+    groups.into_iter().map(group).collect()
+}
+
+/// "; about 5 more rounds (45 s) would decide", where that can be estimated of all metrics without a decision, else of those that
+/// only the correction leaves open; else empty.
+pub(super) fn rounds_to_decide(findings: &CompareFindings) -> String {
+    let open = undecided(findings);
+    let corrected = open.iter().copied();
+    let corrected: Vec<&Compared> = corrected
+        .filter(|row| row.is_left_open_by_correction())
+        .collect();
+    if open.is_empty() {
+        return String::new();
+    }
+    let (rounds, which) = match (more(findings, &open), more(findings, &corrected)) {
+        (Some(all), _) => (all, String::new()),
+        (None, Some(some)) if corrected.len() == 1 => (some, format!(" {}", corrected[0].metric)),
+        (None, Some(some)) if !corrected.is_empty() => {
+            (some, format!(" {} of them", corrected.len()))
+        }
+        _ => return String::new(),
+    };
+    let (rounds, s) = rounds;
+    let time = only_if(s > 0.0, format!(" ({})", duration(s)));
+    let number = counted(rounds.into(), "more round");
+    format!("; about {number}{time} would decide{which}")
 }

@@ -26,7 +26,7 @@ pub fn sums(column: &LayerColumn) -> Table {
         words("mean of traced requests"),
         figures(scale.unit),
         figures("%"),
-        figures("service time %"),
+        figures("of it service time, %"),
         words("").spare(1),
     ];
     let title = format!("States and layers of {}", view::title(column));
@@ -53,7 +53,7 @@ pub fn sums(column: &LayerColumn) -> Table {
     table.row(unexplained);
     let leaves_idle = |row: &Row| matches!(row.state, State::CpuWakeUp | State::GuestCpuWakeUp);
     let idle = view::taken(column).any(leaves_idle).then_some(C_STATE_EXIT);
-    let percent = "Both percentages are of the whole request; service time %: excluding waits.";
+    let percent = "Both percentages are of the whole request; service time: without waits.";
     let notes = [Some(percent), idle].into_iter().flatten();
     table.notes(notes.map(str::to_owned).collect())
 }
@@ -238,7 +238,7 @@ fn end_of(row: &Row, again: bool) -> Cell {
     let state = view::state(row.state);
     let named = format!(
         "{until}{}",
-        only_if(!state.is_empty(), format!(" ({state})"))
+        only_if(!state.is_empty(), format!(", {state}"))
     );
     Cell::from(if again { format!("″{mark}") } else { until }).short(named)
 }

@@ -41,8 +41,8 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
         title: format!("Time of a {}, by layer and state", request(plan)),
         basis: [run, host(recording), workload].concat(),
         answer: match main_column(&findings.columns) {
-            None => "No request was joined through the layers: the warnings say why.".to_owned(),
-            Some(main) => answer(findings, main, request(plan)),
+            None => "No request was matched in every layer: the warnings say why.".to_owned(),
+            Some(main) => answer(findings, main, plan),
         },
         tiles: main_column(&findings.columns)
             .filter(|main| main.matched.joined > 0)
@@ -67,7 +67,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     }
 }
 
-/// Returns the name of the operation that is followed: "request", or "network round trip".
+/// Returns the name of the operation that is traced: "request", or "network round trip".
 fn request(plan: &Plan) -> &'static str {
     match plan.probes.contains(&Probes::Network) {
         true => "network round trip",
@@ -82,7 +82,7 @@ pub fn traced_runs(plan: &Plan) -> usize {
 }
 
 /// The median of a request, beside native's, and the layer that takes most.
-fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String {
+fn answer(findings: &LayerFindings, main: &LayerColumn, plan: &Plan) -> String {
     let median = view::undisturbed(main).p50_ns;
     let how = match main.control.is_some() {
         true => "median, untraced",
@@ -97,7 +97,10 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
     let place = view::title(main);
     let what = match main.fio_requests {
         Some(_) => "fio's completion latency (clat) is".to_owned(),
-        None => format!("A {request} takes"),
+        None => format!(
+            "A {} takes",
+            view::operation(plan).unwrap_or(request(plan).to_owned())
+        ),
     };
     let takes = format!("{what} {} in the {place} ({how}){host}", unbroken(median));
     let fastest = sentences::fastest(findings, main.machine);
@@ -106,19 +109,22 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, request: &str) -> String
         let untraced = only_if(main.control.is_some(), format!("{takes}. "));
         return format!(
             "{fastest}{untraced}{}",
-            sentences::none_followed(main, request)
+            sentences::none_followed(main, request(plan))
         );
     }
     let layer = layers_by_part(main).into_iter().next();
     let layer = layer.map_or(String::new(), |layer| {
-        format!("; largest layer: {}", layer.text(true))
+        format!(
+            "; largest layer: {}",
+            layer.text(" of the traced mean", true)
+        )
     });
     format!("{fastest}{takes}{layer}.")
 }
 
-/// Returns the layers and states that the mean of the traced requests goes to.
+/// Returns the states and layers that the mean of the traced requests goes to.
 fn traced(main: &LayerColumn) -> Tile {
-    let (states, layers) = (largest_states(main), largest_layers(main));
+    let layers = largest_layers(main);
     let slowest = view::slowest_percent(main);
     let tail = only_if(
         slowest >= TAIL,
@@ -129,16 +135,25 @@ fn traced(main: &LayerColumn) -> Tile {
         format!("; without {}", unbroken(one.mean_ns))
     });
     let rest = match main.fio_requests {
-        Some(_) => layers_beside_native(main),
-        None => format!("{states}{tail}. {layers}"),
+        Some(_) => format!(", {}", layers_beside_native(main)),
+        None => format!(": {}{tail}. {layers}", states_in_short(main)),
     };
     Tile {
-        text: format!("Of the mean latency with tracing ({traced}{untraced}), {rest}"),
+        text: format!("Of the mean latency with tracing ({traced}{untraced}){rest}"),
         ..Tile::default()
     }
 }
 
-/// "15 % is work of the host's kernel and disk, which native has, too; the rest: run-queue wait (host) 45 %, QEMU 20 %.": where
+/// "service time 70 %, C-state exit (host) 23 %, blocked 3 %": the largest states.
+fn states_in_short(column: &LayerColumn) -> String {
+    let states = view::states_of(column).into_iter().take(NAMED.0);
+    let named = states.filter(|(.., percent)| *percent >= 0.5);
+    named
+        .map(|(state, _, part)| format!("{} {part:.0}\u{a0}%", state.label()))
+        .joined(", ")
+}
+
+/// "15 % is host kernel and disk time, as in the native run; the rest: run-queue wait (host) 45 %, QEMU 20 %.": where
 /// the time of a guest's requests is that native ones do not have.
 fn layers_beside_native(column: &LayerColumn) -> String {
     let in_service = |layer| view::percent_in(column, layer, State::Running);
@@ -163,7 +178,7 @@ fn layers_beside_native(column: &LayerColumn) -> String {
         .joined(", ");
     let of_native: f64 = of_native.into_iter().map(in_service).sum();
     format!(
-        "{of_native:.0}\u{a0}% is work of the host's kernel and disk, which native has, too; the rest: {rest}."
+        "{of_native:.0}\u{a0}% is host kernel and disk time, as in the native run; the rest: {rest}."
     )
 }
 
@@ -187,7 +202,7 @@ pub fn largest_layers(column: &LayerColumn) -> String {
     let first = layers.first().and_then(|first| first.mostly);
     let common = first.filter(|state| layers.iter().all(|one| one.mostly == Some(state)));
     let has_state = common.is_none() || layers.len() == 1;
-    let named = layers.iter().map(|layer| layer.text(has_state));
+    let named = layers.iter().map(|layer| layer.text("", has_state));
     let named = listed(&named.collect::<Vec<String>>());
     match (layers.len(), common) {
         (0, _) => String::new(),
@@ -206,11 +221,11 @@ struct LayerPart {
 }
 
 impl LayerPart {
-    /// "notification (18 %, mostly C-state exit)", or without the state.
-    fn text(&self, has_state: bool) -> String {
+    /// "notification (18 % of the traced mean, mostly C-state exit)", where `base` is " of the traced mean", or without the state.
+    fn text(&self, base: &str, has_state: bool) -> String {
         let mostly = self.mostly.filter(|_| has_state);
         let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
-        format!("{} ({:.0}\u{a0}%{mostly})", self.label, self.percent)
+        format!("{} ({:.0}\u{a0}%{base}{mostly})", self.label, self.percent)
     }
 }
 
@@ -403,7 +418,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
         }
         table.row(row("tracing overhead, paired", None, &tracing_overhead));
     }
-    table.row(row("joined", None, &|c| sentences::joined(&c.matched)));
+    table.row(row("matched", None, &|c| sentences::joined(&c.matched)));
     let clock_error = |c: &LayerColumn| format!("±{}", nanoseconds(c.clock.bound_ns));
     table.row(row("clock error", None, &clock_error));
     table

@@ -174,7 +174,7 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
         0 => "no events lost".to_owned(),
         n => format!("{} lost", counted(n, "event")),
     };
-    let (matched, share, not) = (count(m.joined), joined(m), reasons(m, "; not: "));
+    let (matched, share, not) = (count(m.joined), joined(m), reasons(m, "; unmatched: "));
     let were = if m.joined == 1 { "was" } else { "were" };
     format!("{matched} of {all}{of} {were} matched in every layer ({share}){not}; {lost}")
 }
@@ -208,7 +208,7 @@ pub fn fio(column: &LayerColumn) -> Option<String> {
     ))
 }
 
-/// That none of the traced operations was followed, why, and what to do.
+/// That none of the traced operations was matched, why, and what to do.
 pub fn none_followed(column: &LayerColumn, request: &str) -> String {
     let m = &column.matched;
     let next = match m.lost_events {
@@ -216,7 +216,9 @@ pub fn none_followed(column: &LayerColumn, request: &str) -> String {
         _ => "Events were lost: trace fewer operations, as with count=200",
     };
     let (all, why, place) = (count(m.operations), reasons(m, ": "), view::title(column));
-    format!("None of {all} traced {request}s in the {place} could be followed{why}. {next}.")
+    format!(
+        "None of {all} traced {request}s in the {place} could be matched in every layer{why}. {next}."
+    )
 }
 
 /// Why operations were not joined, with how many of each.
@@ -287,7 +289,7 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
 pub fn below_bound(column: &LayerColumn) -> Option<&'static str> {
     view::taken(column)
         .any(|row| row.below_bound)
-        .then_some("† shorter than the clock error: reliable only as a sum with the rows beside it")
+        .then_some("† shorter than the clock error: reliable only as a sum with the next rows")
 }
 
 /// "4.0 to 9.0 %".

@@ -24,7 +24,8 @@ pub fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
     columns.extend(["n", "median", "spread"].map(figures));
     if compared {
         columns.extend(["overhead", "95 % CI", "difference"].map(figures));
-        columns.extend([figures("its 95 % CI").spare(1), words("result").spare(2)]);
+        let of_difference = figures("95 % CI of the difference").broken(14, 10);
+        columns.extend([of_difference.spare(1), words("result").spare(2)]);
     }
     let mut table = Table::new(
         "Medians, spread, overheads and differences of every metric on every machine",
@@ -45,8 +46,8 @@ pub fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
             }
         }
     }
-    let overhead = "Overhead: the median of the rounds' ratios machine ÷ native (paired), for a rate: native ÷ machine, whichever way \
-               the metric counts: above ×1 the machine is slower.";
+    let overhead = "Overhead: the median of the rounds' ratios machine ÷ native (paired), for a rate: native ÷ machine. For either \
+               direction of the metric, above ×1 the machine is slower.";
     let spread = "Medians over n rounds. Spread is IQR/2 ÷ median.";
     let notes = [Some(spread), compared.then_some(overhead)];
     let notes = notes.into_iter().flatten().map(str::to_owned);
@@ -213,7 +214,7 @@ fn dots<'a>(row: &MetricRow<'a>, values: Vec<Values>, rounds: u32) -> Figure<'a>
 /// Makes the section of every trial in sysbench's figures.
 pub fn trials(recording: &Recording) -> Section<'_> {
     let intro = format!(
-        "{} trials in the figures that sysbench prints: `{} --details`.",
+        "{} trials, in sysbench's output format: `{} --details`.",
         recording.trials.len(),
         view::report_command(recording)
     );

@@ -63,7 +63,7 @@ fn answer(findings: &Findings) -> String {
     none.to_owned()
 }
 
-/// "tcg is slower than native in 18 of 19 metrics; largest overhead: cpu event rate: ×14.4 (95 % CI 13.9–15.1)"; without intervals
+/// "tcg is slower than native in 18 of 19 metrics; largest overhead ×14.4 (cpu event rate, 95 % CI 13.9–15.1)"; without intervals
 /// "tcg: ×3.03 (stat) to ×14.4 (cpu event rate) relative to native, 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
     let summary = view::summary(findings, machine)?;
@@ -73,7 +73,9 @@ fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
     };
     let (least, worst) = (named(summary.least), named(summary.worst));
     let (metric, Comparison { ratio: cost, .. }) = summary.worst;
-    let most = format!("{}: {}{}", metric.label(), ratio(cost.median), ci(cost));
+    let of_ci = cost.interval.as_ref();
+    let of_ci = of_ci.map_or(String::new(), |i| format!(", 95\u{a0}% CI {}", range(i)));
+    let most = format!("{} ({}{of_ci})", ratio(cost.median), metric.label());
     Some(match (metrics, costs) {
         (1, _) if !view::has_intervals(findings) => {
             format!("{machine}: {worst} relative to native")
@@ -82,11 +84,16 @@ fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
             format!("{machine}: {least} to {worst} relative to native, {metrics} metrics")
         }
         (_, 0) => format!(
-            "no metric is significantly slower on {machine} than natively, largest ratio in {most}"
+            "no metric is significantly slower on {machine} than natively, largest ratio {most}"
         ),
-        (1, _) => format!("{machine} is slower than native in {most}"),
+        (1, _) => format!(
+            "{machine} is slower than native in {}, {}{}",
+            metric.label(),
+            ratio(cost.median),
+            ci(cost)
+        ),
         _ => format!(
-            "{machine} is slower than native in {costs} of {metrics} metrics; largest overhead: {most}"
+            "{machine} is slower than native in {costs} of {metrics} metrics; largest overhead {most}"
         ),
     })
 }
@@ -107,10 +114,12 @@ fn verdicts(findings: &Findings) -> Vec<String> {
             (summary.undecided, "inconclusive"),
         ];
         let counts = counts.into_iter().filter(|(n, _)| *n > 0);
-        let counts = counts
-            .map(|(n, verdict)| format!("{n} {verdict}"))
-            .joined(", ");
-        (!counts.is_empty()).then(|| format!("{machine}: {counts}"))
+        let counts = counts.enumerate().map(|(i, (n, verdict))| match i {
+            0 => format!("{} {verdict}", counted(n as u64, "metric")),
+            _ => format!("{n} {verdict}"),
+        });
+        let counts = counts.joined(", ");
+        (!counts.is_empty()).then(|| format!("{counts} on {machine}"))
     };
     if !view::has_intervals(findings) {
         return Vec::new();
@@ -156,7 +165,7 @@ pub fn sections<'a>(
     };
     let mut all = vec![
         Section::new(title, [costs(findings, rows)]),
-        Section::detail("Every figure", [details::every_figure(findings, rows)]),
+        Section::detail("All figures", [details::every_figure(findings, rows)]),
     ];
     all.extend(details::latencies(recording, findings));
     all.push(details::round_by_round(recording, findings, rows));

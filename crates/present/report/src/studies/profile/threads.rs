@@ -4,7 +4,7 @@ use super::samples::percent;
 use crate::charts::profile::{ThreadBars, TimeStrips, bar, has_changed, legend};
 use crate::engine::{Cell, Figure, Section, Table, Tone, figures, words};
 use crate::number::{self, NONE, count, counted};
-use crate::text::{Joined, listed, only_if, plain};
+use crate::text::{Joined, distinct, listed, only_if, plain};
 use vmtax_findings::{
     ProfileFindings, StateFindings, StateSource, StateWait, ThreadRates, ThreadShare, ThreadStates,
     WaitFor,
@@ -90,10 +90,9 @@ fn most_sampled(findings: &ProfileFindings) -> Option<String> {
 fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<String> {
     let subject = Subject::choose(states, findings)?;
     Some(format!(
-        "{} {} of {:.1} s{}{}.",
+        "{} {}{}{}.",
         subject.who(),
         listed(&subject.parts()),
-        states.seconds,
         subject.starved_thread(),
         subject.cause()
     ))
@@ -146,15 +145,18 @@ impl<'a> Subject<'a> {
         self.mean(&|thread| thread.waits.iter().filter_map(of_reason).sum())
     }
 
-    /// Returns the beginning of the sentence: the threads, and the verb.
+    /// Returns the beginning of the sentence: the threads, and the verb. A thread that is no vCPU is named with its TID.
     fn who(&self) -> String {
         match self.threads.as_slice() {
             [one] if !self.has_vcpus => {
                 let threads = counted(self.states.threads.len() as u64, "thread");
-                format!("The busiest of {threads}, {}, was", one.name)
+                format!(
+                    "The busiest of {threads}, {} (TID {}), spent",
+                    one.name, one.tid
+                )
             }
-            [one] => format!("{} was", one.name),
-            several => format!("The {} vCPU threads were", several.len()),
+            [one] => format!("{} spent", one.name),
+            several => format!("The {} vCPU threads spent on average", several.len()),
         }
     }
 
@@ -168,16 +170,17 @@ impl<'a> Subject<'a> {
         let polling = self.polled.map_or(String::new(), |part| {
             format!(" (including {} in KVM halt polling)", number::percent(part))
         });
-        let part = |(part, what): &(f64, String)| {
+        let part = |(i, (part, what)): (usize, &(f64, String))| {
             let of_it = only_if(what == running, &*polling);
-            format!("{what} {}{of_it}", number::percent(*part))
+            let of = only_if(i == 0, format!(" of {:.1}\u{a0}s", self.states.seconds));
+            format!("{}{of} {what}{of_it}", number::percent(*part))
         };
         let fractions = self.fractions(running);
         let parts = fractions
             .iter()
             .filter(|(fraction, _)| *fraction >= NAMED)
             .take(4);
-        parts.map(part).collect()
+        parts.enumerate().map(part).collect()
     }
 
     /// Returns every part of the time with its name, the largest first.
@@ -383,9 +386,12 @@ fn source(found: &StateFindings) -> String {
 
 /// Makes the table of the states of each thread, a row for each wait that matters.
 fn table(found: &StateFindings) -> Table {
+    // Threads of one name are distinguished by their TIDs.
+    let names = shown(found).into_iter().map(|thread| &thread.name);
+    let are_distinct = distinct(names.clone()).len() == names.count();
     let columns = vec![
         words("thread").cut(16, 10),
-        figures("tid").spare(2),
+        figures("tid").spare(if are_distinct { 2 } else { 0 }),
         words("").spare(3).noted(Some(legend())),
         figures("running"),
         figures("run queue"),
@@ -575,11 +581,11 @@ mod tests {
         };
         assert_eq!(
             answer_with_polling(1_640_000_000),
-            "vCPU 0 was idle (guest halted) 52 % and running 48 % (including 41 % in KVM halt polling) of 2.0 s: the guest is mostly idle."
+            "vCPU 0 spent 52 % of 2.0 s idle (guest halted) and 48 % running (including 41 % in KVM halt polling): the guest is mostly idle."
         );
         assert_eq!(
             answer_with_polling(40_000_000),
-            "vCPU 0 was idle (guest halted) 52 % and running 48 % of 2.0 s.",
+            "vCPU 0 spent 52 % of 2.0 s idle (guest halted) and 48 % running.",
             "a hundredth"
         );
     }

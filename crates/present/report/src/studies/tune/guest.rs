@@ -1,11 +1,11 @@
 //! `tune` of a guest that is booted for it: which settings make its workload faster, and by how much.
 
-use super::{before_after, capitalized, course, gain};
+use super::{before_after, capitalized, course, gain, guards_that_cost};
 use crate::engine::{Notice, Report, Section, Table, words};
 use crate::number::{NONE, counted, duration, percent, value};
 use crate::text::{Joined, only_if};
 use crate::view::{self, host, origin};
-use vmtax_findings::{Comparison, GuestTuneFindings, SecondScreening, TuneRow, Verdict};
+use vmtax_findings::{GuestTuneFindings, SecondScreening, TuneRow};
 use vmtax_model::{
     GuestCandidate, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, SECRET_REMOVED,
     TrialRecord, Warning, shell_line,
@@ -52,7 +52,7 @@ fn warnings(recording: &Recording, found: &GuestTuneFindings) -> Vec<String> {
     for warning in recording.trials.iter().flat_map(|trial| &trial.warnings) {
         vmtax_analysis::add_warning(&mut of_trials, warning);
     }
-    guards_that_cost(found)
+    guards_that_cost(&found.guards)
         .chain(view::warnings(recording, &of_trials))
         .collect()
 }
@@ -103,16 +103,16 @@ fn kept(rows: &[&TuneRow<GuestCandidate>]) -> String {
     capitalized(&with.into_iter().chain(without).joined(" and "))
 }
 
-/// Returns the gain of each of several changes beside the others, as a sentence.
+/// Returns the contribution of each of several changes, as a sentence.
 fn shares(rows: &[&TuneRow<GuestCandidate>]) -> String {
     let share = |row: &&TuneRow<GuestCandidate>| {
         let gain = gain(&row.confirmation?);
-        Some(format!("{}, {gain}", row.candidate.name))
+        Some(format!("{} {gain}", row.candidate.name))
     };
     let shares = rows.iter().filter_map(share).joined("; ");
     only_if(
         rows.len() > 1,
-        format!(" Each beside the others: {shares}."),
+        format!(" Contribution of each, with the others kept: {shares}."),
     )
 }
 
@@ -173,22 +173,6 @@ fn for_domain(recording: &Recording, name: Option<&str>, xml: &str) -> Vec<Strin
     ]
 }
 
-/// Figures besides the one that decides that are shown to be worse with what is kept.
-fn guards_that_cost(found: &GuestTuneFindings) -> impl Iterator<Item = String> + '_ {
-    let is_worse = |cost: Comparison| cost.verdict == Verdict::Slower;
-    let worse = found
-        .guards
-        .iter()
-        .filter(move |row| row.comparison.is_some_and(is_worse));
-    worse.map(|row| {
-        let [before, after] = [row.before, row.after].map(|median| super::value(row, median));
-        format!(
-            "The kept changes make another metric worse: {}, {before} → {after}.",
-            row.name
-        )
-    })
-}
-
 fn sections<'a>(recording: &'a Recording, found: &'a GuestTuneFindings) -> Vec<Section<'a>> {
     let mut all = vec![Section::new("Changes", [changes(found)])];
     all.extend(before_after("Baseline vs. kept changes", &found.guards));
@@ -233,12 +217,10 @@ fn published(found: &GuestTuneFindings) -> Table {
         .column(words("applying it takes"), |one| {
             one.cost.map_or(NONE.to_owned(), |cost| cost.to_string())
         })
-        .column(words("published").broken(40, 20), |one| {
+        .column(words("published result").broken(40, 20), |one| {
             or_none(&one.source)
         })
-        .column(words("when it harms").broken(40, 20), |one| {
-            or_none(&one.trap)
-        })
+        .column(words("drawback").broken(40, 20), |one| or_none(&one.trap))
         .done()
 }
 
@@ -287,7 +269,7 @@ pub fn begins(plan: &Plan, trials: &[TrialRecord], step: &GuestTuneStep) -> Opti
         GuestTunePhase::Combination => {
             let more = added(step.configurations.last()?, first);
             let [helped, more] = [&first[..], &more].map(|changes| spec.name(changes));
-            format!("it helped: {helped}; does {more} help beside it? {boots} a round; {time}")
+            format!("it helped: {helped}; does {more} help on top of it? {boots} a round; {time}")
         }
         GuestTunePhase::Confirmation => {
             let kept = spec.name(first);
@@ -316,11 +298,11 @@ fn news(spec: &GuestTuneSpec, found: &GuestTuneFindings, base: &[usize]) -> Stri
         // Once, after its confirmation.
         (GuestTunePhase::Confirmation, Some(total)) => {
             let (kept, gain) = (spec.name(base), gain(&total));
-            format!("confirmed: with {kept}, {gain}. Next, beside it: ")
+            format!("confirmed: with {kept}, {gain}. Next, on top of it: ")
         }
         (GuestTunePhase::Screening, _) if !before.is_empty() && !added.is_empty() => {
             let [before, added] = [before, &added].map(|changes| spec.name(changes));
-            format!("it helped beside {before}: {added}. Next, beside all: ")
+            format!("it helped on top of {before}: {added}. Next, on top of all: ")
         }
         _ => String::new(),
     }

@@ -7,11 +7,11 @@ use crate::charts::before_after::{Pair, Pairs};
 use crate::engine::{
     Block, Cell, Figure, Filled, Notice, Section, Table, Tone, alike, figures, words,
 };
-use crate::number::{self, NONE, bytes, counted, factor, nanoseconds, percent, significant};
+use crate::number::{self, NONE, bytes, counted, nanoseconds, percent, significant};
 use crate::view::verdict::interval;
 use std::collections::BTreeMap;
-use vmtax_findings::{BeforeAfter, Comparison, TuneOutcome, TuneRow, TuneVerdict};
-use vmtax_model::{Interval, Tried};
+use vmtax_findings::{BeforeAfter, Comparison, TuneOutcome, TuneRow, TuneVerdict, Verdict};
+use vmtax_model::Tried;
 
 /// Returns what `kept` says of the changes that are kept and of their gain in all; else that nothing is, with a `bound` of what
 /// the changes may save.
@@ -39,21 +39,14 @@ fn answer<C>(
     format!("{subject}: {none}{bound}; nothing is kept.")
 }
 
-/// "time per operation ÷2.39 (95 % CI 2.20–3.61)", "31 % less time per operation (95 % CI 12 % to 40 %)": `comparison` is
-/// faster.
+/// "time per operation ×0.418 (95 % CI 0.277–0.455)".
 fn gain(comparison: &Comparison) -> String {
     let ratio = &comparison.ratio;
-    let ci = |range: fn(&Interval) -> String| {
-        let text = |i: &Interval| format!(" (95 % CI {})", range(i));
-        ratio.interval.as_ref().map_or(String::new(), text)
-    };
-    if ratio.median < 0.5 {
-        let ci = ci(|i| format!("{}–{}", factor(1.0 / i.high), factor(1.0 / i.low)));
-        return format!("time per operation ÷{}{ci}", factor(1.0 / ratio.median));
-    }
-    let ci = ci(|i| format!("{} to {}", percent(1.0 - i.high), percent(1.0 - i.low)));
-    let less = percent(1.0 - ratio.median);
-    format!("{less} less time per operation{ci}")
+    let ci = ratio.interval.as_ref();
+    let ci = ci.map_or(String::new(), |i| {
+        format!(" (95\u{a0}% CI {})", number::range(i))
+    });
+    format!("time per operation {}{ci}", number::ratio(ratio.median))
 }
 
 /// "fell from 46.0 ms to 881 µs".
@@ -102,7 +95,7 @@ fn changes<C: Tried>(found: &TuneOutcome<C>) -> Filled<&TuneRow<C>> {
 
 /// Adds what was measured of each change, in so many pairs or rounds (`unit`), and its result.
 fn measured<'a, C>(table: Filled<&'a TuneRow<C>>, unit: &'static str) -> Filled<&'a TuneRow<C>> {
-    let ratio = |name| figures(name).broken(14, 12);
+    let ratio = |name| figures(name).broken(16, 12);
     table
         .column(ratio("screening"), move |row| {
             of_ratio(row.screening.as_ref(), unit)
@@ -132,9 +125,9 @@ fn result<C>(row: &TuneRow<C>) -> Cell {
         TuneVerdict::Refused => Tone::Warn,
         TuneVerdict::Inconclusive | TuneVerdict::NotMeasured => Tone::Soft,
     };
-    // Inconclusive is what ran out of time; what was left out for a reason, which a note gives, is not kept.
+    // Inconclusive is what ran out of time; what was left out for a reason, which a note gives, was stopped early.
     let text = match (row.verdict, &row.why) {
-        (TuneVerdict::Inconclusive, Some(_)) => "not kept".to_owned(),
+        (TuneVerdict::Inconclusive, Some(_)) => "stopped early".to_owned(),
         (verdict, _) => verdict.to_string(),
     };
     Cell::from(text).tone(tone)
@@ -180,6 +173,23 @@ fn value(row: &BeforeAfter, value: f64) -> String {
     }
 }
 
+const BLKAVG: &str = "BLKAVG: mean time in QEMU's block layer and below (query-blockstats).";
+
+/// Returns a warning for each figure that is shown to be worse with what is kept.
+fn guards_that_cost(rows: &[BeforeAfter]) -> impl Iterator<Item = String> + '_ {
+    let is_worse = |cost: Comparison| cost.verdict == Verdict::Slower;
+    let worse = rows
+        .iter()
+        .filter(move |row| row.comparison.is_some_and(is_worse));
+    worse.map(|row| {
+        let [before, after] = [row.before, row.after].map(|median| value(row, median));
+        format!(
+            "The kept changes make another metric worse: {}, {before} → {after}.",
+            row.name
+        )
+    })
+}
+
 /// Figures without and with what is kept; `None` where there are none.
 fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section<'a>> {
     let of_comparison = |row: &BeforeAfter, text: fn(&Comparison) -> String| {
@@ -187,6 +197,8 @@ fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section
     };
     let note =
         "Medians of the measurements; ratio: the median of the paired ratios, with ÷ without.";
+    let has_blkavg = rows.iter().any(|row| row.name.contains("BLKAVG"));
+    let blkavg = has_blkavg.then_some(BLKAVG);
     let table = Table::of(title, rows)
         .column(words("metric"), |row| row.name.clone())
         .column(figures("without"), |row| value(row, row.before))
@@ -198,7 +210,13 @@ fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section
             of_comparison(row, |found| interval(&found.ratio))
         })
         .done()
-        .notes(vec![note.to_owned()]);
+        .notes(
+            [note]
+                .into_iter()
+                .chain(blkavg)
+                .map(str::to_owned)
+                .collect(),
+        );
     let pairs = Figure::new(Pairs(rows.iter().map(pair).collect()));
     let blocks: [Block<'_>; 2] = [pairs.into(), table.into()];
     (!rows.is_empty()).then(|| Section::new(title, blocks))

@@ -1,6 +1,6 @@
 //! `tune` of a running VM: which live changes helped, and by how much.
 
-use super::{before_after, course, gain, value};
+use super::{before_after, course, gain, guards_that_cost, value};
 use crate::engine::{Report, Section, Table, figures, words};
 use crate::number::{NONE, counted, percent};
 use crate::text::{Joined, only_if};
@@ -18,7 +18,11 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
         basis: vm::recorded(recording, &found.vm, found.applied.then_some(measured)),
         answer: answer(found),
         next: next(recording, found),
-        notices: super::notices(&found.outcome, Vec::new(), Vec::new()),
+        notices: super::notices(
+            &found.outcome,
+            Vec::new(),
+            guards_that_cost(&found.moved).collect(),
+        ),
         sections: sections(found),
         method: only_if(found.applied, method(found)),
         origin: origin(recording),
@@ -41,6 +45,7 @@ fn answer(found: &TuneFindings) -> String {
         let actions = rows.iter().map(|row| &*row.candidate.change.action);
         let actions = actions.joined("; ");
         let state = if found.is_on { "Kept" } else { "Reverted" };
+        let change = if rows.len() == 1 { "change" } else { "changes" };
         // The figure that counts, where it is one of the VM's.
         let moved = found.moved.iter().find(|row| row.name == found.metric);
         let moved = moved.map_or(String::new(), |row| {
@@ -50,7 +55,7 @@ fn answer(found: &TuneFindings) -> String {
             )
         });
         let (gain, metric) = (gain(total), &found.metric);
-        format!("{name}: {metric}{moved}, {gain}. {state}: {actions}.")
+        format!("{name}: {metric}{moved}, {gain}. {state} {change}: {actions}.")
     })
 }
 
@@ -257,7 +262,7 @@ mod tests {
         let answer = |found: &TuneFindings| answer(found).replace('\u{a0}', " ");
         assert_eq!(
             answer(&helped),
-            "db: latency of disk requests (BLKAVG) fell from 46.0 ms to 881 µs, time per operation ÷50.0 (95 % CI 12.5–100). Kept: \
+            "db: latency of disk requests (BLKAVG) fell from 46.0 ms to 881 µs, time per operation ×0.0200 (95 % CI 0.01000–0.0800). Kept change: \
              Remove the I/O limits of disk0."
         );
         let rejected = TuneRow {

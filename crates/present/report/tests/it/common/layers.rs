@@ -52,7 +52,7 @@ const TCG: &[Stretch] = {
             4.3,
             1.0,
         ),
-        (GuestNotify, KvmNotify, Kvm, Running, "vCPU 0", 0.1, 1.0),
+        (GuestNotify, KvmNotify, Notify, Running, "vCPU 0", 0.1, 1.0),
         (KvmNotify, QemuWake, Notify, Waiting, "main loop", 24.1, 1.0),
         (
             KvmNotify,
@@ -114,7 +114,15 @@ const TCG: &[Stretch] = {
             12.4,
             1.0,
         ),
-        (Inject, GuestInterrupt, Kvm, Waiting, "vCPU 0", 19.7, 1.0),
+        (
+            Inject,
+            GuestInterrupt,
+            Interrupt,
+            Waiting,
+            "vCPU 0",
+            19.7,
+            1.0,
+        ),
         (
             GuestInterrupt,
             GuestComplete,
@@ -418,9 +426,9 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
             vec![]
         } else {
             vec![Missing {
-                what: "KVM's entries and exits".into(),
-                why: "the guest runs under TCG".into(),
-                fix: "use --machine kvm on a host whose KVM runs kernels".into(),
+                what: "C-state exits of the host".into(),
+                why: "this host is a VM".into(),
+                fix: "run vmtax on bare metal".into(),
             }]
         },
     }
@@ -468,10 +476,10 @@ pub fn varied(rounds: u32) -> LayerFindings {
             difference("aio=native", 0.97, 0.995, 1.02, rounds),
             difference("aio=io_uring", 0.91, 0.936, 0.96, rounds),
         ],
-        method: "Rows are means over joined requests; intervals span order statistics of the rounds' means.".into(),
+        method: "Rows are means over matched requests; intervals span order statistics of the rounds' means.".into(),
         warnings: vec![Warning::StolenTime { percent: 3 }],
         advice: vec![Advice {
- finding: "11.6 µs of each request wait for a host CPU before QEMU's main loop runs: give QEMU a CPU of its own, or try `--vary iothread=off,on`.".into(), ..Advice::default() }],
+ finding: "Each request waits 10.2 µs (mean) for a host CPU before QEMU's main loop runs: give QEMU a CPU of its own, or try `--vary iothread=off,on`.".into(), ..Advice::default() }],
     }
 }
 

@@ -92,7 +92,11 @@ pub fn kernel(release: &str) -> KernelIdentity {
     KernelIdentity {
         system: "Linux".into(),
         release: release.into(),
-        version: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 (2025-05-22)".into(),
+        version: match release {
+            "6.18.0" => "#1 SMP PREEMPT_DYNAMIC 2026-11-02",
+            _ => "#1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 (2025-05-22)",
+        }
+        .into(),
     }
 }
 
@@ -245,7 +249,7 @@ pub fn host() -> HostFacts {
                 "KVM",
                 Readiness::Limited,
                 "/dev/kvm opens, but emulates kernels: 8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode",
-                "Linux would boot at a millisecond an instruction, so kvm is left out and tcg measured.",
+                "Linux would boot at a microsecond an instruction, so tcg is measured instead of kvm.",
                 Some(
                     "run on a host with vmx or svm: enable nested virtualisation in the machine underneath",
                 ),

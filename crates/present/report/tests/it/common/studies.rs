@@ -1,6 +1,6 @@
 //! Recordings of studies with known costs, each round of another drift and with a little noise.
 
-use super::{THREE, host, recording};
+use super::{THREE, host, kernel, recording};
 use vmtax_findings::*;
 use vmtax_model::*;
 use vmtax_recording::Recording;
@@ -62,9 +62,20 @@ fn with_variants(mut recording: Recording, costs: &[f64]) -> Recording {
     recording
 }
 
+/// Names the command of a recording, and its folder.
+fn made_by(recording: &mut Recording, study: &str, words: &[&str]) {
+    let words = [&["vmtax", study], words].concat();
+    recording.manifest.command = words.into_iter().map(Into::into).collect();
+    recording.folder = format!("runs/20261120T140211Z-{study}").into();
+}
+
 /// Returns a recording of a comparison.
 pub fn compared(rounds: u32, costs: &[f64]) -> Recording {
     let mut recording = recording(&[Machine::TCG], rounds);
+    let qemus = [
+        "--qemu", "v0", "--qemu", "v1", "--qemu", "v2", "--qemu", "v3",
+    ];
+    made_by(&mut recording, "compare", &qemus);
     let settings = Compare {
         min_effect: 0.02,
         budget_s: None,
@@ -81,6 +92,7 @@ pub fn compared(rounds: u32, costs: &[f64]) -> Recording {
 /// Share methods, beside the host's own folder.
 pub fn shared(rounds: u32, costs: &[f64]) -> Recording {
     let mut recording = recording(&[Machine::NATIVE, Machine::TCG], rounds);
+    made_by(&mut recording, "share", &[]);
     recording.plan.study = Study::Share;
     recording.plan.variants.clear();
     let mut recording = with_variants(recording, costs);
@@ -112,6 +124,11 @@ pub fn shared(rounds: u32, costs: &[f64]) -> Recording {
 /// A size of three steps; one more costs every metric a hundredth.
 pub fn grown(rounds: u32) -> (Recording, GrowthFindings) {
     let mut recording = recording(&[Machine::NATIVE, Machine::TCG], rounds);
+    made_by(
+        &mut recording,
+        "scale",
+        &["--range", "threads.threads=1,30,900"],
+    );
     recording.plan.study = Study::Scale(SizeRange::new("threads.threads", vec![1, 30, 900]));
     let flat = std::mem::take(&mut recording.trials);
     for step in [1, 30, 900] {
@@ -139,7 +156,7 @@ pub fn command(rounds: u32) -> (Recording, ExecFindings) {
     recording.plan = Plan::new("exec", rounds, vec![Machine::NATIVE, Machine::TCG], vec![]);
     recording.plan.workloads = vec![WorkloadSpec::new(WorkloadName::Exec)];
     recording.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
-    recording.manifest.command = ["vmtax", "exec", "--", "make"].map(Into::into).to_vec();
+    made_by(&mut recording, "exec", &["--", "make"]);
     for round in 0..rounds {
         for machine in [Machine::NATIVE, Machine::TCG] {
             let guest = machine.is_guest();
@@ -162,6 +179,7 @@ pub fn command(rounds: u32) -> (Recording, ExecFindings) {
             let result = TrialResult {
                 measures: measures.collect(),
                 total_s: seconds[0],
+                kernel: kernel("6.18.0"),
                 ..result
             };
             let rate = Printed {
@@ -187,6 +205,7 @@ pub fn command(rounds: u32) -> (Recording, ExecFindings) {
                 server: Some(0.3),
             };
             recording.trials.push(TrialRecord {
+                number: own,
                 round,
                 wall_s: seconds[0] + 0.5,
                 cpu_seconds: guest.then_some(cpu),
@@ -202,6 +221,11 @@ pub fn command(rounds: u32) -> (Recording, ExecFindings) {
 /// Antipatterns of guest kernels: each takes a few times its fix; of one the fix has no figure.
 pub fn antipatterns(rounds: u32) -> (Recording, AntipatternFindings) {
     let mut recording = recording(&[], rounds);
+    made_by(
+        &mut recording,
+        "run",
+        &["--machine", "micro-tcg", "guest-antipatterns"],
+    );
     recording.plan.machines = vec![Machine::MICRO_TCG];
     recording.plan.study = Study::GuestAntipatterns;
     for round in 0..rounds {
@@ -220,6 +244,7 @@ pub fn antipatterns(rounds: u32) -> (Recording, AntipatternFindings) {
             });
         }
         recording.trials.push(TrialRecord {
+            number: round,
             round,
             ..testing::done(Machine::MICRO_TCG, result)
         });
@@ -280,48 +305,69 @@ pub fn reproduced() -> ReproductionFindings {
     }
 }
 
-/// 40 parts of the time: it runs, then waits for a lock, then is idle, the later the larger `seed` is.
-fn slices(seed: u64) -> Vec<TimeSlice> {
-    let slice = |i: u64| TimeSlice {
+/// 40 parts of the time: it runs or is runnable for this fraction of them, then waits for this reason.
+fn slices(active: f64, reason: WaitFor) -> Vec<TimeSlice> {
+    let slice = |i: u32| TimeSlice {
         samples: 5,
-        waits: match i {
-            i if i < 10 * seed => [(WaitFor::Io, i % 2)].into(),
-            i if i < 10 * seed + 12 => [(WaitFor::Lock, 4)].into(),
-            _ => [(WaitFor::Guest, 5)].into(),
+        waits: match f64::from(i) < 40.0 * active {
+            true => [].into(),
+            false => [(reason, 5)].into(),
         },
     };
     (0..40).map(slice).collect()
 }
 
-/// A profile's threads, of which each waits for the rest of its time.
+/// A profile of two vCPUs, of which each is halted for the rest of its time.
 pub fn states() -> ProfileFindings {
-    let wait = |fraction| StateWait {
-        reason: WaitFor::Io,
-        call: "ppoll".into(),
-        below: String::new(),
-        fraction,
-    };
-    let thread = |tid, running, runnable: f64| ThreadStates {
-        tid,
-        name: "vCPU".into(),
-        running,
-        runnable: Some(runnable),
-        waits: vec![wait(1.0 - running - runnable)],
-        slices: slices(tid as u64),
+    vcpu_states(&[[0.9, 0.06], [0.3, 0.6]])
+}
+
+/// A profile of vCPUs that run and are runnable for these parts of the time, and are halted for the rest.
+pub fn vcpu_states(vcpus: &[[f64; 2]]) -> ProfileFindings {
+    let thread = |(number, [running, runnable]): (u32, &[f64; 2])| ThreadStates {
+        tid: 101 + number as i32,
+        name: format!("vCPU {number}"),
+        role: Some(Role::Vcpu(number)),
+        running: *running,
+        runnable: Some(*runnable),
+        waits: vec![StateWait {
+            reason: WaitFor::Guest,
+            call: "ppoll".into(),
+            below: String::new(),
+            fraction: 1.0 - running - runnable,
+        }],
+        slices: slices(running + runnable, WaitFor::Guest),
         ..ThreadStates::default()
     };
-    let threads = vec![thread(1, 0.25, 0.6), thread(2, 0.9, 0.05)];
     let states = StateFindings {
+        source: StateSource::SchedulerEvents,
         seconds: 1.0,
         sliced_s: 0.98,
-        threads,
+        threads: (0..).zip(vcpus).map(thread).collect(),
         ..StateFindings::default()
     };
     ProfileFindings {
         samples: 7,
+        seconds: 1.0,
         states: Some(states),
         ..ProfileFindings::default()
     }
+}
+
+/// A profile of a process whose two threads have one name.
+pub fn worker_states() -> ProfileFindings {
+    let mut found = states();
+    for thread in found
+        .states
+        .iter_mut()
+        .flat_map(|states| &mut states.threads)
+    {
+        (thread.name, thread.role) = ("worker".into(), None);
+        thread.waits[0].reason = WaitFor::Io;
+        let active = 1.0 - thread.waits[0].fraction;
+        thread.slices = slices(active, WaitFor::Io);
+    }
+    found
 }
 
 fn exit_kind(label: &str, p50_ns: f64, emulated: bool, note: &str) -> ExitKind {
