@@ -8,8 +8,8 @@ use vmtax_findings::{
 };
 use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
-    Check, Checkpoint, ExitReportRow, FioOutput, HostActivity, HostFacts, Machine, Metric, Plan, Role,
-    VmConfiguration, VmFacts, Warning,
+    Check, Checkpoint, ExitReportRow, FioOutput, HostActivity, HostFacts, Machine, Metric, Plan,
+    Role, VmConfiguration, VmFacts, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.

@@ -53,6 +53,8 @@ pub struct VmConfiguration {
     pub nics: Vec<ConfiguredNic>,
     /// Directories that are shared by 9p: tag and security model.
     pub shares_9p: Vec<(String, String)>,
+    /// Number of further QEMU command lines in the text, which were not read.
+    pub further_lines: usize,
 }
 
 /// A disk in a VM's configuration.

@@ -7,7 +7,8 @@ use crate::text::{Joined, grouped};
 use crate::view::vm::stopped;
 use crate::view::{checks, state_word, system};
 use vmtax_model::{
-    AbilityName, Accelerator, Check, HostFacts, KvmClass, Machine, Missing, Readiness, VmFacts,
+    AbilityName, Accelerator, Check, HostFacts, KvmClass, Machine, Missing, Readiness, RunState,
+    VmFacts,
 };
 
 /// The report of a host: each check, then why it matters and what fixes it for each that is not ok.
@@ -78,7 +79,9 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
     let is_missing = !missing.is_empty();
     let missing = Section::new("Not observable", missing.into_iter().map(Block::Text));
     let first = vms.first();
-    let next = first.map(|vm| format!("vmtax diagnose {}", unique_name(vm, vms)));
+    // Of several the first: the last of the largest is it from behind.
+    let worst = vms.iter().rev().max_by_key(|vm| urgency(vm));
+    let next = worst.map(|vm| format!("vmtax diagnose {}", unique_name(vm, vms)));
     Report {
         study: "doctor",
         title: "Running VMs".to_owned(),
@@ -89,6 +92,17 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
             .flatten()
             .collect(),
         ..Report::default()
+    }
+}
+
+/// Rank of what is wrong with a VM: a failed guest before a QEMU that does not answer, and both before a paused VM.
+fn urgency(vm: &VmFacts) -> u8 {
+    let failed = ["guest-panicked", "internal-error", "io-error"];
+    match &vm.state {
+        Some(RunState::Stopped(state)) if failed.contains(&state.as_str()) => 3,
+        _ if vm.monitor_timeout_s.is_some() || vm.process_stop.is_some() => 2,
+        Some(RunState::Stopped(_)) => 1,
+        _ => 0,
     }
 }
 
@@ -113,7 +127,9 @@ fn answer(vms: &[VmFacts]) -> String {
 /// "all data is available", or "not observable: QMP (1 of 3 VMs), guest agent (all 3 VMs)".
 fn observable(vms: &[VmFacts]) -> String {
     let all = vms.len();
-    let lacking = vms.iter().flat_map(|vm| lacks(vm).map(|(what, _)| (what, vm.pid)));
+    let lacking = vms
+        .iter()
+        .flat_map(|vm| lacks(vm).map(|(what, _)| (what, vm.pid)));
     let part = |(what, vms): (AbilityName, Vec<i32>)| match vms.len() {
         _ if all == 1 => ability(what).to_owned(),
         n if n == all => format!("{} (all {all} VMs)", ability(what)),

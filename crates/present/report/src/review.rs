@@ -11,6 +11,8 @@ use vmtax_rules::MAX_ADVICE;
 pub struct Review {
     /// The texts, by what they are: `libvirt domain web01 in web01.xml`.
     pub texts: Vec<String>,
+    /// Parts of the texts that were not read, a sentence each.
+    pub notes: Vec<String>,
     /// Number of rules that were checked.
     pub known: usize,
     /// Findings, most important first.
@@ -32,6 +34,7 @@ pub fn review(review: &Review) -> Report<'static> {
             next.push(line.clone());
         }
     }
+    let notes = review.notes.iter().cloned();
     Report {
         study: "doctor",
         origin: review.origin.clone(),
@@ -41,14 +44,16 @@ pub fn review(review: &Review) -> Report<'static> {
         next,
         sections: further(&review.advice),
         advice: review.advice.clone(),
-        notices: vec![Notice::notes("Notes", vec![
-            "Nothing was measured here. A finding is what the text shows; its source says what that cost others. Only a measurement \
-             says what it costs this VM."
-                .to_owned(),
-        ])],
+        notices: vec![Notice::notes(
+            "Notes",
+            notes.chain([MEASURES_NOTHING.to_owned()]).collect(),
+        )],
         ..Report::default()
     }
 }
+
+const MEASURES_NOTHING: &str = "Nothing was measured here. A finding is what the text shows; its source says what that cost \
+                                others. Only a measurement says what it costs this VM.";
 
 fn answer(review: &Review) -> String {
     let checked = format!("{} checked", counted(review.known as u64, "rule"));

@@ -5,6 +5,7 @@ use crate::cli::ReviewArgs;
 use crate::fault::Fault;
 use std::path::Path;
 use std::process::ExitCode;
+use vmtax_model::number::counted;
 use vmtax_model::{
     ExitReportRow, FioOutput, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
 };
@@ -27,6 +28,7 @@ pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
         known: vmtax_rules::known_in_texts(&evidence),
         advice: vmtax_rules::review(&evidence),
         texts: pasted.texts.clone(),
+        notes: pasted.notes.clone(),
         origin: Origin {
             vmtax: env!("CARGO_PKG_VERSION").to_owned(),
             started: jiff::Timestamp::now().to_string(),
@@ -67,6 +69,8 @@ fn is_file(given: &str) -> bool {
 struct Pasted {
     /// Each text, by what it is.
     texts: Vec<String>,
+    /// Parts of the texts that were not read.
+    notes: Vec<String>,
     configuration: Option<VmConfiguration>,
     /// The file that the configuration is in.
     file: Option<String>,
@@ -116,6 +120,16 @@ impl Pasted {
                     "{name} has a second VM ({}) beside {}: review one VM at a time",
                     found.source, earlier.source
                 )));
+            }
+            if found.further_lines > 0 {
+                let lines = counted(found.further_lines as u64, "more QEMU command line");
+                let verb = if found.further_lines == 1 {
+                    "was"
+                } else {
+                    "were"
+                };
+                self.notes
+                    .push(format!("{lines} in {name} {verb} ignored."));
             }
             self.texts.push(described(&found.source));
             self.file = shell_path(given).filter(|_| is_file && given != "-");

@@ -12,11 +12,11 @@ use classes::{Classes, Deviation, Deviations, IDENTITY, classes, deviations, nam
 use facts::ExplainedHost;
 use outliers::{FEWEST_HOSTS, HostDeviations, Judged, judge, spread};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::number::counted;
 use vmtax_findings::{
     FLEET_LEVEL, FactEffect, FleetData, FleetFindings, HostClass, HostRow, HostVerdict,
     MetricOutlier, REPORT_SCHEMA,
 };
+use vmtax_model::number::counted;
 
 /// Of the facts of a run, what it did: nothing that a host has.
 const OF_THE_RUN: &str = "study";

@@ -5,9 +5,7 @@ use super::vm_network::PASST;
 use crate::rule::{TUNE_TWIN, instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::counted;
-use vmtax_model::{
-    ConfiguredDisk, ConfiguredNic, Manager, Remedy, Setting, VmConfiguration,
-};
+use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, Remedy, Setting, VmConfiguration};
 
 /// Every rule about these, what costs most first.
 pub(super) const CONFIGURED: &[Rule] = &[
@@ -154,7 +152,11 @@ const EMULATED_DISK: Rule = Rule {
         for finding in &mut found {
             // A disk of another bus gets a key of SCSI's.
             let key = finding.values[0].1.clone();
-            let key = if key.starts_with("scsi") { key } else { "scsi0".to_owned() };
+            let key = if key.starts_with("scsi") {
+                key
+            } else {
+                "scsi0".to_owned()
+            };
             finding.values.push(("SCSI_DISK", key));
         }
         found
@@ -369,10 +371,16 @@ fn limit_name(manager: Option<Manager>, key: &str) -> String {
     else {
         return key.to_owned();
     };
-    let end = parts.next().map_or(String::new(), |end| format!("_{}", end.replace('-', "_")));
+    let end = parts
+        .next()
+        .map_or(String::new(), |end| format!("_{}", end.replace('-', "_")));
     if manager == Manager::Proxmox {
         // Only bursts' lengths are not in MiB.
-        let unit = if unit == "bps" && !end.ends_with("_length") { "mbps" } else { unit };
+        let unit = if unit == "bps" && !end.ends_with("_length") {
+            "mbps"
+        } else {
+            unit
+        };
         let kind = match kind {
             "read" => "_rd",
             "write" => "_wr",
@@ -580,9 +588,17 @@ pub(super) mod tests {
             (None, "iops-total", "iops-total"),
             (Some(Manager::Proxmox), "iops-read", "iops_rd"),
             (Some(Manager::Proxmox), "bps-total-max", "mbps_max"),
-            (Some(Manager::Proxmox), "bps-write-max-length", "bps_wr_max_length"),
+            (
+                Some(Manager::Proxmox),
+                "bps-write-max-length",
+                "bps_wr_max_length",
+            ),
             (Some(Manager::Libvirt), "bps-read", "read_bytes_sec"),
-            (Some(Manager::Libvirt), "iops-total-max-length", "total_iops_sec_max_length"),
+            (
+                Some(Manager::Libvirt),
+                "iops-total-max-length",
+                "total_iops_sec_max_length",
+            ),
             (Some(Manager::Libvirt), "iops-size", "size_iops_sec"),
             (Some(Manager::Libvirt), "group", "group"),
         ] {

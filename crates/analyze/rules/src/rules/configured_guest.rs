@@ -214,8 +214,12 @@ const CPU_MODEL: Rule = Rule {
             found.then(|| format!("The guest's CPU is {model}: it has no AES, AVX and other instructions of the host."))
         });
         // QEMU has no x86-64-v1: that is qemu64.
-        let model = evidence.configuration.and_then(|vm| vm.cpu_model.as_deref());
-        let model = model.filter(|model| *model != "x86-64-v1").unwrap_or("qemu64");
+        let model = evidence
+            .configuration
+            .and_then(|vm| vm.cpu_model.as_deref());
+        let model = model
+            .filter(|model| *model != "x86-64-v1")
+            .unwrap_or("qemu64");
         let values = vec![("MODEL", model.to_owned())];
         found
             .into_iter()

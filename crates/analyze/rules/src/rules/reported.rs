@@ -53,8 +53,14 @@ const FIO_GAP: Rule = Rule {
         let (first, second) = (&a.jobs, &b.jobs);
         let gap = |one, other| {
             gap(
-                Reported { job: one, source: &a.source },
-                Reported { job: other, source: &b.source },
+                Reported {
+                    job: one,
+                    source: &a.source,
+                },
+                Reported {
+                    job: other,
+                    source: &b.source,
+                },
             )
         };
         // Jobs that run several times have one name: each once.
@@ -162,13 +168,7 @@ const EXITS_PORT: Rule = Rule {
         ),
     ],
     source: "Linux commit ad3610919e6f: an access to a port that QEMU answers takes 5,800 cycles",
-    evaluate: |evidence| {
-        of_reasons(
-            evidence,
-            &["IO_INSTRUCTION", "io", "ioio"],
-            "Port I/O",
-        )
-    },
+    evaluate: |evidence| of_reasons(evidence, &["IO_INSTRUCTION", "io", "ioio"], "Port I/O"),
 };
 
 const EXITS_MSR: Rule = Rule {
@@ -329,7 +329,11 @@ fn counted(exits: &Exits<'_>) -> Vec<ExitReportRow> {
 
 fn of_jobs(evidence: &Evidence<'_>, text: impl Fn(&FioJob) -> Option<String>) -> Vec<Finding> {
     // Of host and guest the last is the guest.
-    let jobs = evidence.fio.last().into_iter().flat_map(|output| &output.jobs);
+    let jobs = evidence
+        .fio
+        .last()
+        .into_iter()
+        .flat_map(|output| &output.jobs);
     let found = jobs.filter_map(text).map(Finding::new);
     found.take(1).collect()
 }

@@ -116,10 +116,7 @@ fn with_verdict(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Ite
 fn outcome(findings: &CheckFindings) -> String {
     let worse: Vec<&CheckedRow> = with_verdict(findings, Verdict::Slower).collect();
     let unsaid = with_verdict(findings, Verdict::TooFewRounds).count();
-    let unsaid = only_if(
-        unsaid > 0,
-        format!(" {unsaid} not tested: too few rounds."),
-    );
+    let unsaid = only_if(unsaid > 0, format!(" {unsaid} not tested: too few rounds."));
     let rows = findings.rows.len();
     match worse.as_slice() {
         [] if findings.tested_nothing() => format!(

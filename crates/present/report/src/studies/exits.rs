@@ -109,7 +109,9 @@ fn section(machine: &MachineExits) -> Section<'_> {
     });
     let title = format!("{}, {}", machine.machine, machine.qemu);
     let stamps = all(machine).filter(|kind| kind.label.starts_with("no exit"));
-    let stamps = stamps.map(|kind| format!("\"{}\"", kind.label)).joined(", ");
+    let stamps = stamps
+        .map(|kind| format!("\"{}\"", kind.label))
+        .joined(", ");
     let stamps = only_if(
         !stamps.is_empty(),
         format!(" {stamps}: two rdtsc alone, not subtracted."),

@@ -41,7 +41,8 @@ pub fn report<'a>(
         shared(findings),
     ];
     let more = findings.series.len().saturating_sub(DRAWN);
-    let more_text = format!("{more} more series: -o FILE plots all, --machine those of one machine.");
+    let more_text =
+        format!("{more} more series: -o FILE plots all, --machine those of one machine.");
     let more = (more > 0).then(|| Section::new("", [Block::Text(more_text)]));
     let sections = findings.series.iter().enumerate();
     let sections = sections.map(|(i, series)| section(findings, series, i));
@@ -117,12 +118,17 @@ fn unchanged_metric(findings: &HistoryFindings) -> String {
         };
         return format!("{label}: {runs}, too few to find a change ({FEWEST_RUNS} needed).");
     }
-    let short = all.iter().filter(|series| series.figures.len() < FEWEST_RUNS);
+    let short = all
+        .iter()
+        .filter(|series| series.figures.len() < FEWEST_RUNS);
     let short = match short.count() {
         0 => String::new(),
         n => format!("; {n} of them with too few runs to find a change"),
     };
-    format!("{label} did not change significantly ({} series{short}).", all.len())
+    format!(
+        "{label} did not change significantly ({} series{short}).",
+        all.len()
+    )
 }
 
 /// Runs of the series that has most.

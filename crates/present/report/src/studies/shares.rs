@@ -362,10 +362,16 @@ fn metrics_table(
         .iter()
         .flat_map(|row| pairs(row, base))
         .any(Pair::is_opposed);
+    let unsupported = rows.iter().flat_map(|row| &row.cells);
+    let unsupported = distinct(unsupported.filter_map(|cell| cell.unsupported.clone()));
+    let unsupported = unsupported
+        .into_iter()
+        .map(|reason| format!("{NONE}: unsupported ({reason})."));
     let notes = cached
         .map(str::to_owned)
         .into_iter()
-        .chain(verdict::opposed_note(opposed));
+        .chain(verdict::opposed_note(opposed))
+        .chain(unsupported);
     table.done().in_parts().notes(notes.collect())
 }
 
@@ -379,7 +385,7 @@ fn figure(row: &ShareRow, base: usize, cell: &ShareCell) -> String {
             format!("{} {paired}", value(row.metric.unit(), s.median))
         }
         (Some(s), None) => value(row.metric.unit(), s.median),
-        (None, _) if cell.unsupported.is_some() => "none".to_owned(),
+
         (None, _) => NONE.to_owned(),
     }
 }

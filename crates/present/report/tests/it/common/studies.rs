@@ -407,9 +407,13 @@ pub fn exits() -> ExitFindings {
             ),
         ];
         let is_kvm = factor == 1.0;
-        let shown = all.into_iter().filter(|(label, ..)| is_kvm || !label.starts_with("hlt"));
+        let shown = all
+            .into_iter()
+            .filter(|(label, ..)| is_kvm || !label.starts_with("hlt"));
         shown
-            .map(|(label, ns, emulated, note)| exit_kind(&label, ns * factor, emulated && is_kvm, note))
+            .map(|(label, ns, emulated, note)| {
+                exit_kind(&label, ns * factor, emulated && is_kvm, note)
+            })
             .collect()
     };
     let machine = |machine, kinds, missing| MachineExits {
@@ -431,7 +435,7 @@ pub fn exits() -> ExitFindings {
         started: "2026-11-20T14:02:11Z".into(),
         cpu: "AMD EPYC 7763 64-Core Processor".into(),
         kernel: "6.18.0".into(),
-        kvm: "a KVM that emulates kernels".into(),
+        kvm: "KVM without hardware virtualization (PVM): guest CPL 3 runs natively, CPL 0 is emulated".into(),
         machines: vec![
             machine(Machine::MICRO_KVM, kinds(HANDLED_IN_QEMU, HANDLED_IN_KVM, 1.0), vec![]),
             machine(Machine::MICRO_TCG, kinds(NO_DEVICE, INTERRUPT_CONTROLLER, 0.25), vec![hlt]),
