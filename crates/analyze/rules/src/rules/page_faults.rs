@@ -220,7 +220,7 @@ mod tests {
         assert!(
             of_text
                 .finding
-                .ends_with("100\u{a0}% of the time of all exits but idling."),
+                .ends_with("100\u{a0}% of the time of all exits except HLT."),
             "{}",
             of_text.finding
         );

@@ -545,7 +545,7 @@ mod tests {
             );
         }
         let (text, gain) = finding_and_gain("qemu-system-x86_64:0x59a6f0", false, 0.9);
-        assert!(text.contains("may search") && gain == 0.0, "{text}");
+        assert!(text.contains("may scan") && gain == 0.0, "{text}");
         assert_eq!(
             finding_and_gain("qemu-system-x86_64:0x59a6f0", false, 0.4),
             Default::default()
