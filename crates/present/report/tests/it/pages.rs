@@ -17,7 +17,7 @@ use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_findings::{Advice, CheckFindings, Estimate, LayerFindings, State, Summary, Thresholds};
 use vmtax_model::{
-    AbilityName, DeviceClass, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
+    AbilityName, DeviceClass, ImportedFiles, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
     VmFacts, VmIdentity, VmStudy, WorkloadName,
 };
 use vmtax_recording::Recording;
