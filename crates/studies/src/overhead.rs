@@ -48,7 +48,8 @@ fn help() -> String {
     format!(
         "Workloads that run by default:
 {}Workloads that run only when named:
-{}`vmtax agent run WORKLOAD --help-options` lists a workload's options, with fio's names for them (`agent` is the part of vmtax that runs in a guest). Without --kernel, the host distribution's kernel package is downloaded and unpacked, not installed.
+{}fio with your own job: `vmtax layers --fio JOB`, `vmtax tune --fio JOB`.
+`vmtax agent run WORKLOAD --help-options` lists a workload's options (for `disk` with fio's names; `agent` is the part of vmtax that runs in a guest). Without --kernel, the host distribution's kernel package is downloaded and unpacked, not installed.
 
 Examples:
   vmtax run --quick

@@ -257,7 +257,7 @@ fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
         return Tested::no_value(&growth.variant);
     };
     let own = claimed.exponent(bottom, top);
-    let (slower, faster) = neighbours(claimed);
+    let (slower, faster) = neighbors(claimed);
     let excluded = [Some(slower), faster].into_iter().flatten();
     let excluded = excluded.map(|law| format!(" and not that of {}", law.notation()));
     let names = format!(
@@ -292,7 +292,7 @@ fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
 }
 
 /// Returns the next growth law below and above one that a measurement can distinguish from it.
-fn neighbours(law: Law) -> (Law, Option<Law>) {
+fn neighbors(law: Law) -> (Law, Option<Law>) {
     match law {
         Law::Constant | Law::Logarithmic => (Law::Constant, Some(Law::Linear)),
         Law::Linear | Law::Linearithmic => (Law::Logarithmic, Some(Law::Quadratic)),

@@ -41,7 +41,7 @@ const MAX_BYTES: u64 = 1 << 30;
     mut_arg("memory", with_help(MEMORY_HELP)),
     mut_arg("pinning", with_help(PINNING_HELP)),
     after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with an upper bound of the gain of each. \
-With --apply each change is made, read back, measured against the previous setting (A B B A, under the VM's own load) and reverted. \
+With --apply each change is made, read back, measured against the previous setting (without, with, with, without; under the VM's own load) and reverted. \
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
 The original settings are saved before the first change: if vmtax is killed, `vmtax undo`, or the next vmtax command that measures, restores them.
 Without --vm: boots test guests and searches, starting from QEMU's defaults, for settings that make WORKLOAD faster on \
@@ -66,7 +66,7 @@ pub struct TuneOptions {
     /// Make the changes, measure them, keep what helps; without it nothing is changed
     #[arg(long)]
     apply: bool,
-    /// Remove limits (CPU quota, I/O limits) without asking; on a terminal --apply asks before
+    /// Remove limits (CPU quota, I/O limits) without asking; on a terminal --apply asks first
     #[arg(long, requires = "apply")]
     yes: bool,
     #[command(flatten)]

@@ -124,7 +124,7 @@ Examples:
     Tune(Box<StudyArgs<TuneOptions>>),
     /// Restore the settings that `vmtax tune` changed
     #[command(
-        after_help = "Restores the settings of kept changes, and of unfinished ones of a killed vmtax. A setting that somebody else has changed since stays \
+        after_help = "Restores the settings of kept changes, and changes that a killed vmtax left. A setting that somebody else has changed since stays \
 unchanged, and vmtax names it. The exit status is 1 if something could not be restored.
 
 Examples:
@@ -162,7 +162,7 @@ Examples:
   vmtax report runs/20261120T160100Z-quick --format md
   vmtax report runs/20261120T160100Z-quick -o page.html
   vmtax report --guest-trace guest.trace
-  vmtax report --json | jq '.findings.rows[0]'"
+  vmtax report --json | jq '.findings'"
     )]
     Report(ReportArgs),
     /// Export recordings (Parquet) and traced requests (Perfetto)
@@ -176,7 +176,7 @@ Examples:
   vmtax export RECORDING --parquet requests.parquet --segments segments.parquet"
     )]
     Export(ExportArgs),
-    /// List recordings, newest first, with what each found
+    /// List recordings, newest first, with the first sentence of each report
     #[command(after_help = "Examples:
   vmtax list
   vmtax list --dir /srv/measurements --json")]
@@ -192,10 +192,10 @@ Examples:
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
-    /// Find slow hosts in a dataset, and what explains it
+    /// Find slow hosts in a dataset, and the property that explains the difference
     #[command(
         after_help = "Reads the dataset that `vmtax export --dataset` writes on any number of hosts. A host is compared with hosts of its class: \
-the same CPU model, or the same values of the facts in --class. See docs/fleet.md.
+the same CPU model, or the same values of the properties in --class. See docs/fleet.md.
 
 Examples:
   vmtax fleet dataset
@@ -206,7 +206,7 @@ Examples:
     Fleet(FleetArgs),
     /// Download guest kernels and QEMUs, without installing them
     #[command(after_help = "Examples:
-  vmtax get                   what is there, what is available
+  vmtax get                   list fetched and available versions
   vmtax get kernel            the distribution's kernel
   vmtax get kernel 6.1        a release, for --kernel 6.1
   vmtax get qemu 5.2          another QEMU, for --qemu 5.2")]
@@ -236,7 +236,7 @@ Examples:
     },
     /// Serve tools to AI agents: Model Context Protocol over stdio
     #[command(
-        after_help = "An AI client starts this as its MCP server. The tools are vms, list, report and diagnose at level 0: they change nothing in a VM \
+        after_help = "An AI client starts this as its MCP server. The tools are vms, list, report and diagnose at level 0 (host counters only): they change nothing in a VM \
 and taint no libvirt domain. --allow observe adds diagnose at every level, profile and layers of a running VM, which set latency histograms \
 for a time and taint libvirt domains as the commands do. No tool runs a given command, boots a guest or changes a setting. \
 Each answer is the first sentence of the report and the JSON of the command. See docs/mcp.md.
@@ -329,7 +329,7 @@ pub struct FleetArgs {
     /// Directory of the dataset
     #[arg(value_name = "DATASET")]
     pub dataset: PathBuf,
-    /// Facts that hosts of a class have in common, comma separated
+    /// Host properties (facts) with the same value in all hosts of a class, comma separated
     #[arg(
         long,
         value_name = "FACTS",
@@ -337,13 +337,13 @@ pub struct FleetArgs {
         default_value = "host_cpu_model_name"
     )]
     pub class: Vec<String>,
-    /// The smallest difference that matters, %
+    /// Smallest difference that counts, %
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = min_effect)]
     pub min_effect: f64,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Print every table whole
+    /// Print all rows of every table
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
     /// Write an HTML page with charts into this file

@@ -119,7 +119,7 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     quantile(sorted, 0.5)
 }
 
-/// The quantile of values in ascending order, interpolated linearly between neighbours (Hyndman and Fan's type 7).
+/// The quantile of values in ascending order, interpolated linearly between neighbors (Hyndman and Fan's type 7).
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;

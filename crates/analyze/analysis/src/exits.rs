@@ -54,7 +54,9 @@ pub fn exits(
 const fn kvm(class: KvmClass) -> &'static str {
     match class {
         KvmClass::Hardware => "KVM on hardware",
-        KvmClass::EmulatesKernels => "a KVM that runs guest CPL 3 natively and emulates CPL 0",
+        KvmClass::EmulatesKernels => {
+            "KVM without hardware virtualization (PVM): guest CPL 3 runs natively, CPL 0 is emulated"
+        }
         KvmClass::Broken | KvmClass::NoPermission | KvmClass::Absent => "",
     }
 }

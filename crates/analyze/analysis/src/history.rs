@@ -112,10 +112,10 @@ fn differences(
 
 fn method() -> String {
     format!(
-        "Each dot is the median over one run's rounds. Changes are found by E-divisive (Matteson and James 2014) on \
-         ranks, each accepted by a permutation test at {:.0} %: of series that do not change, as many are reported as changed, if runs \
-         do not depend on each other; a machine that drifts from run to run counts as a change too. It takes \
-         {FEWEST_RUNS} runs, three before and three after a change; its position may be off by a run.",
+        "Changes are found by E-divisive (Matteson and James 2014) on \
+         ranks, each accepted by a permutation test at {0:.0} %: {0:.0} % of unchanged series are reported as changed, if runs \
+         are independent; a drift from run to run counts as a change too. A series needs \
+         {FEWEST_RUNS} runs, with three before and three after a change; its position may be off by one run.",
         LEVEL * 100.0
     )
 }

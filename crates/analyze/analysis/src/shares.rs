@@ -73,7 +73,7 @@ fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[ShareColumn]) -> Vec
 
 const METHOD: &str = "Each share method has a fresh guest in each round, in random order. A relative cost is the \
                       median over rounds of this method's figure over the first one's in the same round (paired; for a rate, the first one's over this), so below ×1 is \
-                      faster; its CI ends at two of these ratios, sorted (sign test). A workload's relative cost is that of the \
+                      faster; its CI bounds are order statistics of the ratios (sign test). A workload's relative cost is that of the \
                       geometric mean of all metrics of a workload.";
 
 fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Column<'_>) -> Vec<&'a TrialRecord> {

@@ -227,6 +227,9 @@ pub struct LayerColumn {
     /// True if the column is of a VM that vmtax did not boot, as its host sees it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_host: bool,
+    /// True if an imported trace does not say which accelerator ran the VM.
+    #[serde(skip)]
+    pub is_accelerator_unknown: bool,
     /// Number of rounds with a traced result.
     pub rounds: u32,
     pub matched: Matched,

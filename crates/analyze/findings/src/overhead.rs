@@ -1,7 +1,7 @@
 //! Findings over metrics: overheads of machines (`run`), of ways to share (`share`), and costs of antipatterns, each with
 //! its remedies.
 
-use crate::{Advice, Comparison, Estimate};
+use crate::{Advice, Comparison, Estimate, Verdict};
 use serde::{Deserialize, Serialize};
 use vmtax_model::{
     Antipattern, CpuSeconds, Kept, KernelIdentity, LatencySummary, Machine, Metric, ShareFacts,
@@ -72,7 +72,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// The metric of a machine with the largest ratio to native.
+    /// The metric of a machine with the largest ratio to native: of those that are significantly slower, if there are any.
     pub fn largest_overhead(&self, machine: Machine) -> Option<(Metric, &Comparison)> {
         let overheads = self.rows.iter().flat_map(|row| {
             let columns = row
@@ -81,7 +81,11 @@ impl Findings {
                 .filter(|column| column.machine == machine);
             columns.filter_map(|column| Some((row.metric, column.overhead.as_ref()?)))
         });
-        overheads.max_by(|a, b| a.1.ratio.median.total_cmp(&b.1.ratio.median))
+        let is_slower = |comparison: &Comparison| comparison.verdict == Verdict::Slower;
+        overheads.max_by(|(_, a), (_, b)| {
+            let by_ratio = a.ratio.median.total_cmp(&b.ratio.median);
+            is_slower(a).cmp(&is_slower(b)).then(by_ratio)
+        })
     }
 }
 

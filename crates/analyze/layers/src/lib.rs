@@ -61,7 +61,7 @@ pub enum LayersError {
     Trace(#[from] TraceError),
     /// A trace uses another trace clock than the TSC.
     #[error(
-"{} uses the trace clock '{clock}', but requests are joined by the TSC: set trace_clock to x86-tsc",
+"{} uses the trace clock '{clock}', but requests are matched by the TSC: set trace_clock to x86-tsc",
         path.display()
     )]
     Clock { path: PathBuf, clock: String },
@@ -70,7 +70,7 @@ pub enum LayersError {
     Offset(#[from] ClockError),
     /// The trace of a running VM's guest cannot be joined with that of its host.
     #[error(
-        "the guest's trace cannot be joined: {0}. Start `vmtax agent observe --duration 60s` in the guest, and `vmtax layers --vm` on the host meanwhile"
+        "the guest's trace cannot be matched: {0}. Start `vmtax agent observe --duration 60s` in the guest, and `vmtax layers --vm` on the host meanwhile"
     )]
     GuestTrace(&'static str),
     /// No traced trial could be read; the first one's error.

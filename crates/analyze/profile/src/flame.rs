@@ -132,8 +132,8 @@ const LICENCE: &str = "The script in this file is part of inferno, licensed unde
 /// [`ProfileError::Drawing`] when there is nothing to draw.
 pub fn draw(profile: &Profile, title: &str, subtitle: &str) -> Result<String, ProfileError> {
     let mut options = Options::default();
-    let mut colours = colours(profile);
-    options.palette_map = Some(&mut colours);
+    let mut colors = colors(profile);
+    options.palette_map = Some(&mut colors);
     options.no_sort = true;
     options.title = clean(title);
     options.subtitle = Some(clean(subtitle));
@@ -142,7 +142,7 @@ pub fn draw(profile: &Profile, title: &str, subtitle: &str) -> Result<String, Pr
 }
 
 /// A colour for each frame: hue by code origin, brightness by function.
-fn colours(profile: &Profile) -> PaletteMap {
+fn colors(profile: &Profile) -> PaletteMap {
     let mut map = PaletteMap::default();
     for thread in &profile.threads {
         map.insert(clean(&thread.name), Color::new(170, 190, 215));
@@ -196,7 +196,7 @@ pub fn draw_difference(
     picture(&mut options, lines.into_iter())
 }
 
-/// The page's own colours, also where it is dark.
+/// The page's own colors, also where it is dark.
 const STYLE: &str = "\
 #search { opacity:.6; }
 @media (prefers-color-scheme: dark) {

@@ -8,8 +8,8 @@ use vmtax_findings::{
 };
 use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
-    Check, Checkpoint, ExitReportRow, FioJob, HostActivity, HostFacts, Machine, Metric, Plan, Role,
-    VmConfiguration, VmFacts, Vmm, Warning,
+    Check, Checkpoint, ExitReportRow, FioOutput, HostActivity, HostFacts, Machine, Metric, Plan,
+    Role, VmConfiguration, VmFacts, Vmm, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -69,8 +69,8 @@ pub struct Evidence<'a> {
     pub like: Option<&'a str>,
     /// VM exits as `perf kvm stat report` prints them.
     pub exit_report: &'a [ExitReportRow],
-    /// Jobs of fio, those of each output apart.
-    pub fio: &'a [Vec<FioJob>],
+    /// Outputs of fio.
+    pub fio: &'a [FioOutput],
     /// Warnings about the figures.
     pub warnings: &'a [Warning],
 }

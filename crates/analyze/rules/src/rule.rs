@@ -309,7 +309,7 @@ pub(crate) const fn rounds(action: &'static str) -> Remedy<&'static str> {
 
 /// Measurement of what changes of the VM's disk give, on a test guest like it.
 pub(crate) const TUNE_TWIN: Remedy<&str> = measurement(
-    "Measure what changes of the disk give, on a test guest with its settings",
+    "Measure the gain of other disk settings",
     "vmtax tune --like TEXT -- disk",
 );
 

@@ -58,6 +58,7 @@ pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
         machine: Machine::KVM,
         variant: String::new(),
         from_host: false,
+        is_accelerator_unknown: false,
         rounds: 1,
         matched: Matched {
             operations: 1,

@@ -53,6 +53,8 @@ pub struct VmConfiguration {
     pub nics: Vec<ConfiguredNic>,
     /// Directories that are shared by 9p: tag and security model.
     pub shares_9p: Vec<(String, String)>,
+    /// Number of further QEMU command lines in the text, which were not read.
+    pub further_lines: usize,
 }
 
 /// A disk in a VM's configuration.
@@ -117,6 +119,15 @@ impl ExitReportRow {
         let reason = self.reason.to_ascii_lowercase();
         ["hlt", "mwait", "mwait_instruction", "monitor_instruction"].contains(&reason.as_str())
     }
+}
+
+/// An output of fio.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FioOutput {
+    /// Name of the text: its file, `-` for the standard input, `the argument`.
+    pub source: String,
+    /// Jobs, in the output's order.
+    pub jobs: Vec<FioJob>,
 }
 
 /// A job of fio, as its output says what it did.

@@ -34,7 +34,9 @@ pub use checkpoint::{
     Checkpoint, CheckpointInfo, DISK, DeviceClass, EventSource, Layer, NETWORK, PROBE_GROUP, Scope,
     Side,
 };
-pub use configuration::{ConfiguredDisk, ConfiguredNic, ExitReportRow, FioJob, VmConfiguration};
+pub use configuration::{
+    ConfiguredDisk, ConfiguredNic, ExitReportRow, FioJob, FioOutput, VmConfiguration,
+};
 pub use counter::{Counter, CounterMap, CounterSource, CounterUnit};
 pub use fact::{
     Check, CpuFacts, HostFacts, HostIdentity, HostProblem, KernelFacts, KvmClass, KvmFacts,

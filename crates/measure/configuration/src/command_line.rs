@@ -35,6 +35,7 @@ pub(super) fn read(line: &Line) -> Result<VmConfiguration, ConfigurationError> {
         cpus: u32::try_from(arguments.vcpus()).unwrap_or(1).max(1),
         memory: arguments.memory_bytes(),
         wrappers: line.deciding_wrappers().map(str::to_owned).collect(),
+        further_lines: line.further,
         ..VmConfiguration::default()
     };
     read_machine(&arguments, &mut found);
@@ -307,6 +308,25 @@ mod tests {
 
     fn read_line(text: &str) -> VmConfiguration {
         read(&Line::find(text).unwrap().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn of_several_command_lines_the_first_is_read_and_the_others_are_counted() {
+        let further = |text: &str| {
+            let found = read_line(text);
+            assert_eq!(found.cpus, 3, "{text}");
+            found.further_lines
+        };
+        let first = "qemu-system-x86_64 -smp 3";
+        assert_eq!(further(first), 0);
+        assert_eq!(further(&format!("{first}\nqemu-img info a.raw\n")), 0);
+        assert_eq!(
+            further(&format!("{first} &\nqemu-kvm -m 1G; kvm -m 2G\n")),
+            2
+        );
+        assert_eq!(further(&format!("{first}\nqemu-kvm -m 1G\n")), 1);
+        // What cannot be read is one, too.
+        assert_eq!(further(&format!("{first}\nqemu-kvm -m $MEMORY\n")), 1);
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub fn configuration_of(pid: i32) -> Option<VmConfiguration> {
     let line = Line {
         words,
         wrappers: Vec::new(),
+        further: 0,
     };
     let is_qemu = line
         .words

@@ -9,7 +9,7 @@ use vmtax_model::{Check, CpuFacts, HostProblem};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0";
-/// Stolen time above which figures wander with the neighbours' load.
+/// Stolen time above which figures wander with the neighbors' load.
 const MAX_STEAL: f64 = 0.01;
 
 /// Reads what the kernel shows of the CPUs.

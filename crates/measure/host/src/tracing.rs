@@ -109,7 +109,7 @@ fn tracing(tracefs: &Tracefs) -> CheckResult {
         } => needs_root(root, "is read-only for this user"),
         Tracefs::Open { root, clocks, .. } if !clocks.iter().any(|clock| clock == "x86-tsc") => {
             CheckResult::limited_for_good(format!(
-                "{} without the clock x86-tsc: events of host and guest cannot be joined by TSC",
+                "{} without the clock x86-tsc: events of host and guest cannot be matched by TSC",
                 root.display()
             ))
         }

@@ -31,7 +31,7 @@ impl AddedGuest {
         };
         let Study::Vm(VmStudy::VmLayers, vm) = &recording.plan.study else {
             return Err(refused(
-                "a guest's trace is joined with that of its host: name a recording of `vmtax layers --vm`",
+                "a guest's trace is matched with that of its host: name a recording of `vmtax layers --vm`",
             ));
         };
         if vm.device == DeviceClass::Net {

@@ -107,7 +107,7 @@ pub fn at_quantile(trial: &JoinedTrial, share: f64) -> Option<&JoinedRequest> {
     order.get(rank.saturating_sub(1)).copied()
 }
 
-/// A trial as exports write it. Times are whole nanoseconds since the first request's begin. Ends of neighbours are rounded alike, so
+/// A trial as exports write it. Times are whole nanoseconds since the first request's begin. Ends of neighbors are rounded alike, so
 /// what follows each other without a gap in ticks does so in nanoseconds, and sums close.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sheet {

@@ -7,7 +7,8 @@ use crate::text::{Joined, grouped};
 use crate::view::vm::stopped;
 use crate::view::{NO_VM, checks, state_word, system};
 use vmtax_model::{
-    AbilityName, Accelerator, Check, HostFacts, KvmClass, Machine, Missing, Readiness, VmFacts, Vmm,
+    AbilityName, Accelerator, Check, HostFacts, KvmClass, Machine, Missing, Readiness, RunState,
+    VmFacts, Vmm,
 };
 
 /// The report of a host: each check, then why it matters and what fixes it for each that is not ok.
@@ -21,7 +22,7 @@ pub fn doctor(facts: &HostFacts) -> Report<'static> {
         let fixes = check.remedies.iter();
         let fixes = fixes.map(|remedy| format!("→ {}", remedy_text(remedy)));
         let texts = [check.why.clone()].into_iter().chain(fixes);
-        let title = format!("{} is {}", check.subject, state_word(check.state));
+        let title = format!("{}: {}", check.subject, state_word(check.state));
         Section::new(title, texts.map(Block::Text))
     });
     let all = Section::new("", [checks(&facts.checks).done()]);
@@ -55,7 +56,7 @@ fn measurable(facts: &HostFacts, poor: usize) -> String {
     let why = match facts.kvm.class {
         KvmClass::Hardware => "",
         KvmClass::EmulatesKernels => {
-            "; kvm is too slow for Linux guests, since it emulates their kernels"
+            "; KVM works without hardware virtualization (PVM), too slow for Linux guests"
         }
         KvmClass::Broken => "; KVM does not work here",
         KvmClass::NoPermission => "; this user may not open /dev/kvm",
@@ -78,7 +79,9 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
     let is_missing = !missing.is_empty();
     let missing = Section::new("Not observable", missing.into_iter().map(Block::Text));
     let first = vms.first();
-    let next = first.map(|vm| format!("vmtax diagnose {}", unique_name(vm, vms)));
+    // Of several the first: the last of the largest is it from behind.
+    let worst = vms.iter().rev().max_by_key(|vm| urgency(vm));
+    let next = worst.map(|vm| format!("vmtax diagnose {}", unique_name(vm, vms)));
     Report {
         study: "doctor",
         title: "Running VMs".to_owned(),
@@ -92,16 +95,18 @@ pub fn vms(vms: &[VmFacts]) -> Report<'static> {
     }
 }
 
+/// Rank of what is wrong with a VM: a failed guest before a QEMU that does not answer, and both before a paused VM.
+fn urgency(vm: &VmFacts) -> u8 {
+    let failed = ["guest-panicked", "internal-error", "io-error"];
+    match &vm.state {
+        Some(RunState::Stopped(state)) if failed.contains(&state.as_str()) => 3,
+        _ if vm.monitor_timeout_s.is_some() || vm.process_stop.is_some() => 2,
+        Some(RunState::Stopped(_)) => 1,
+        _ => 0,
+    }
+}
+
 fn answer(vms: &[VmFacts]) -> String {
-    // The guest agent is an addition: most VMs have none.
-    let is_restricted =
-        |vm: &&VmFacts| lacks(vm).any(|(what, _)| what != AbilityName::QemuGuestAgent);
-    let restricted = vms.iter().filter(is_restricted).count();
-    let observed = match restricted {
-        0 => format!("all can be observed{}", without_agent(vms)),
-        n if n == vms.len() => "none can be observed in full".to_owned(),
-        n => format!("{n} cannot be observed in full"),
-    };
     let clause = |vm| stopped(vm, &unique_name(vm, vms)).or_else(|| silent(vm, vms));
     let mut stopped: Vec<String> = vms.iter().filter_map(clause).collect();
     if stopped.len() > MOST_NAMED {
@@ -114,23 +119,26 @@ fn answer(vms: &[VmFacts]) -> String {
     }
     match vms.len() {
         0 => NO_VM.to_owned(),
-        1 if restricted == 0 => format!(
-            "1 VM runs on this host and can be observed{}.",
-            without_agent(vms)
-        ),
-        1 => "1 VM runs on this host and cannot be observed in full.".to_owned(),
-        n => format!("{n} VMs run on this host; {observed}."),
+        1 => format!("1 VM runs on this host; {}.", observable(vms)),
+        n => format!("{n} VMs run on this host; {}.", observable(vms)),
     }
 }
 
-/// " in full", or how many of these VMs have no guest agent.
-fn without_agent(vms: &[VmFacts]) -> String {
-    let lacks_agent =
-        |vm: &&VmFacts| lacks(vm).any(|(what, _)| what == AbilityName::QemuGuestAgent);
-    match vms.iter().filter(lacks_agent).count() {
-        0 => " in full".to_owned(),
-        n if n == vms.len() => " (without a guest agent)".to_owned(),
-        n => format!(" ({n} without a guest agent)"),
+/// "all data is available", or "not observable: QMP (1 of 3 VMs), guest agent (all 3 VMs)".
+fn observable(vms: &[VmFacts]) -> String {
+    let all = vms.len();
+    let lacking = vms
+        .iter()
+        .flat_map(|vm| lacks(vm).map(|(what, _)| (what, vm.pid)));
+    let part = |(what, vms): (AbilityName, Vec<i32>)| match vms.len() {
+        _ if all == 1 => ability(what).to_owned(),
+        n if n == all => format!("{} (all {all} VMs)", ability(what)),
+        n => format!("{} ({n} of {all} VMs)", ability(what)),
+    };
+    let parts = grouped(lacking).into_iter().map(part).joined(", ");
+    match parts.is_empty() {
+        true => "all data is available".to_owned(),
+        false => format!("not observable: {parts}"),
     }
 }
 

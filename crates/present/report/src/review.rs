@@ -1,4 +1,4 @@
-//! Known costs in texts that people paste: a configuration of a VM, fio's output, `perf kvm stat report`'s.
+//! Known performance problems in texts: a configuration of a VM, fio's output, `perf kvm stat report`'s.
 
 use crate::engine::{Block, Notice, Origin, Report, Section, Table, words};
 use vmtax_findings::Advice;
@@ -11,7 +11,9 @@ use vmtax_rules::MAX_ADVICE;
 pub struct Review {
     /// The texts, by what they are: `libvirt domain web01 in web01.xml`.
     pub texts: Vec<String>,
-    /// Number of known costs that vmtax checked for.
+    /// Parts of the texts that were not read, a sentence each.
+    pub notes: Vec<String>,
+    /// Number of rules that were checked.
     pub known: usize,
     /// Findings, most important first.
     pub advice: Vec<Advice>,
@@ -32,6 +34,7 @@ pub fn review(review: &Review) -> Report<'static> {
             next.push(line.clone());
         }
     }
+    let notes = review.notes.iter().cloned();
     Report {
         study: "doctor",
         origin: review.origin.clone(),
@@ -41,28 +44,26 @@ pub fn review(review: &Review) -> Report<'static> {
         next,
         sections: further(&review.advice),
         advice: review.advice.clone(),
-        notices: vec![Notice::notes("Notes", vec![
-            "Nothing was measured here. A finding is what the text shows; its source says what that cost others. Only a measurement \
-             says what it costs this VM."
-                .to_owned(),
-        ])],
+        notices: vec![Notice::notes(
+            "Notes",
+            notes.chain([MEASURES_NOTHING.to_owned()]).collect(),
+        )],
         ..Report::default()
     }
 }
 
+const MEASURES_NOTHING: &str = "Nothing was measured here. A finding is what the text shows; its source says what that cost \
+                                others. Only a measurement says what it costs this VM.";
+
 fn answer(review: &Review) -> String {
-    let checked = format!(
-        "vmtax checked for {}",
-        counted(review.known as u64, "known cost")
-    );
+    let checked = format!("{} checked", counted(review.known as u64, "rule"));
     match review.advice.as_slice() {
-        [] => format!("The text shows no known cost; {checked}."),
-        [only] => format!("{} No other is shown; {checked}.", only.finding),
+        [] => format!("The text shows no known performance problem; {checked}."),
+        [only] => format!("{} No other finding; {checked}.", only.finding),
         [first, rest @ ..] => format!(
-            "{} {} more {} shown.",
+            "{} {} below.",
             first.finding,
-            rest.len(),
-            if rest.len() == 1 { "is" } else { "are" }
+            counted(rest.len() as u64, "more finding")
         ),
     }
 }

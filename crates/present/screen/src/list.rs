@@ -66,12 +66,12 @@ pub(crate) fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &State) {
         });
         let label = Cell::from(cut(&printable(&vm.label()), name));
         let busiest = thread.map(|width| Cell::from(cut(&printable(&busiest(vm)), width)));
-        let colour = if vm.findings.is_empty() {
+        let color = if vm.findings.is_empty() {
             Style::new()
         } else {
             Style::new().fg(Color::Yellow)
         };
-        Row::new([label].into_iter().chain(cells).chain(busiest)).style(colour)
+        Row::new([label].into_iter().chain(cells).chain(busiest)).style(color)
     };
     let table = Table::new(vms.iter().map(row), constraints)
         .header(header.style(Style::new().add_modifier(Modifier::BOLD)))

@@ -433,7 +433,7 @@ pub struct Measuring {
     )]
     pub allow: Vec<ChangeCost>,
     /// Metric to optimize. With --vm: latency (of disk requests), write-latency (time per write, with its flushes),
-    /// requests (IOPS of the disks), throughput (of the disks), run (CPU time that the vCPUs get: more is better) or
+    /// requests (IOPS of the disks), throughput (of the disks), run (%RUN, the CPU time that the vCPUs get: more is better) or
     /// exits (VM exits per second) [default: the
     /// metric that each change targets]; without --vm: one of the workload's metrics, for example syscalls.getpid
     #[arg(long, value_name = "METRIC")]

@@ -77,9 +77,9 @@ impl RecordArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The format of each file is recognized by its header: trace.dat of trace-cmd 2 and 3, perf.data with tracepoints, the \
-text of tracefs (trace, trace_pipe), of `trace-cmd report` and `perf script`, QEMU's trace (simple and log backend). They are \
-of one VM: host, guest and QEMU. The report names what the files do not hold, and how their clocks were joined. Stacks of \
-perf.data: `vmtax profile import`. See docs/import.md.
+text of tracefs (trace, trace_pipe), of `trace-cmd report` and `perf script`, QEMU's trace (simple and log backend). All files \
+must belong to one VM: traces of its host, its guest kernel and its QEMU. The report says which data the files lack, and how clocks were aligned. \
+For stacks in perf.data use `vmtax profile import`. See docs/import.md.
 
 Examples:
   vmtax import trace.dat
@@ -95,16 +95,16 @@ pub struct ImportTracesArgs {
     /// Add the runs of the dataset in DIR to the history in --dir, for `vmtax history`: figures and facts, no recordings
     #[arg(long, value_name = "DIR", conflicts_with_all = ["files", "pid", "guest_trace", "tsc_mhz", "output", "dry_run", "json", "details"])]
     pub dataset: Option<PathBuf>,
-    /// Of the dataset only the runs of the host with this name [default: all]
+    /// Add only runs of this host [default: of all hosts]
     #[arg(long, value_name = "NAME", requires = "dataset")]
     pub host: Option<String>,
-    /// Process of QEMU, or a vCPU thread, where the trace has several VMs [default: the one with most VM exits]
+    /// PID of QEMU, or TID of one of its vCPUs, if the trace has several VMs [default: the VM with most VM exits]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
-    /// The file of the guest's kernel [default: the one without events of KVM, or that trace-cmd synchronized with its host]
+    /// Trace of the guest kernel [default: the file without kvm events, or that trace-cmd synchronized with its host]
     #[arg(long, value_name = "FILE")]
     pub guest_trace: Option<PathBuf>,
-    /// Rate of the time stamp counter, for a clock that counts its ticks and a file that does not say the rate
+    /// TSC frequency in MHz, for clock x86-tsc if the file lacks it
     #[arg(long, value_name = "MHZ", value_parser = mhz)]
     pub tsc_mhz: Option<f64>,
     #[command(flatten)]

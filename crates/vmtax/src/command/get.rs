@@ -53,9 +53,7 @@ fn listing(cache: &Path) -> Result<String, Fault> {
     if found.kernels.is_empty() {
         text.push_str("  none\n");
     }
-    text.push_str(
-        "Available via `vmtax get kernel VERSION|SUITE`, as are other suites by their names:\n",
-    );
+    text.push_str("Available via `vmtax get kernel VERSION|SUITE`; other suites work too:\n");
     let releases = vmtax_guests::kernel::list_fetchable().map(|releases| {
         let lines = releases.iter().map(|release| format!("  {release}\n"));
         lines.collect()
@@ -78,9 +76,7 @@ fn qemus(cache: &Path) -> String {
     if found.is_empty() {
         text.push_str("  none\n");
     }
-    text.push_str(
-        "Available via `vmtax get qemu VERSION|SUITE`, as are other suites by their names:\n",
-    );
+    text.push_str("Available via `vmtax get qemu VERSION|SUITE`; other suites work too:\n");
     let suites = vmtax_guests::qemu::available();
     text + &suites.map_or_else(unknown, |suites| suites_with(&suites))
 }
@@ -93,7 +89,9 @@ fn unknown(error: impl Display) -> String {
 fn suites_with(versions: &[(&str, Option<&str>)]) -> String {
     versions
         .iter()
-        .map(|(suite, version)| format!("  {suite}  {}\n", version.unwrap_or("its newest")))
+        .map(|(suite, version)| {
+            format!("  {suite}  {}\n", version.unwrap_or("newest in the suite"))
+        })
         .collect()
 }
 

@@ -5,8 +5,10 @@ use super::{note, print, style, write_file};
 use crate::cli::{FleetArgs, HistoryArgs, RecordArgs};
 use crate::fault::Fault;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
+use vmtax_model::number::counted;
 use vmtax_model::{Plan, shell_line, words_without_secrets};
 use vmtax_recording::RecordingsFolder;
 use vmtax_report::{Report, plain_json};
@@ -25,7 +27,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     if figures.is_empty() {
         let on = args.machine.map_or(String::new(), |m| format!(" on {m}"));
         return Err(Fault::Usage(format!(
-            "no run in {} has {metric}{on}: `vmtax history` lists what there is",
+            "no run in {} has {metric}{on}: `vmtax history` lists the metrics",
             args.dir.display()
         )));
     }
@@ -36,6 +38,8 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
 }
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Hosts of a dataset that an error names.
+const MAX_NAMED_HOSTS: usize = 10;
 
 /// The command as a person typed it, wherever the program is.
 fn command_line() -> String {
@@ -105,10 +109,16 @@ pub fn import_dataset(dataset: &Path, host: Option<&str>, runs: &Path) -> Result
     // A run that was recorded here is known by its recording.
     history.catch_up()?;
     if let Some(host) = host.filter(|host| data.runs.iter().all(|run| run.host != *host)) {
-        let names = "select distinct host from 'DIR/figures/**/*.parquet' lists them in DuckDB";
+        let hosts: BTreeSet<&str> = data.runs.iter().map(|run| run.host.as_str()).collect();
+        let named: Vec<&str> = hosts.iter().copied().take(MAX_NAMED_HOSTS).collect();
+        let more = match hosts.len().saturating_sub(MAX_NAMED_HOSTS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         return Err(Fault::Usage(format!(
-            "{} has no runs of a host {host}: {names}",
-            dataset.display()
+            "{} has no runs of host {host}; hosts in it: {}{more}",
+            dataset.display(),
+            named.join(", ")
         )));
     }
     let ImportedRuns {
@@ -121,13 +131,14 @@ pub fn import_dataset(dataset: &Path, host: Option<&str>, runs: &Path) -> Result
     }
     if unusable > 0 {
         note(&format!(
-            "Warning: {unusable} runs are left out: their start, their host's CPU or each of their metrics is unknown to this vmtax. Export \
-             their recordings again."
+            "Warning: {} left out: start, CPU of the host or metrics unknown to this vmtax. Export the recordings again.",
+            counted(unusable as u64, "run")
         ));
     }
     let folder = shell_line(&[runs.display().to_string()]);
     print(&format!(
-        "{added} runs added, {known} already known. Next: vmtax history --dir {folder}\n"
+        "{} added, {known} already known. Next: vmtax history --dir {folder}\n",
+        counted(added as u64, "run")
     ))?;
     Ok(ExitCode::SUCCESS)
 }

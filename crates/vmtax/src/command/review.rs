@@ -5,8 +5,9 @@ use crate::cli::ReviewArgs;
 use crate::fault::Fault;
 use std::path::Path;
 use std::process::ExitCode;
+use vmtax_model::number::counted;
 use vmtax_model::{
-    ExitReportRow, FioJob, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
+    ExitReportRow, FioOutput, Manager, VmConfiguration, shell_line, shell_path, without_secrets,
 };
 use vmtax_report::{Origin, Review};
 use vmtax_rules::Evidence;
@@ -27,6 +28,7 @@ pub fn review(args: &ReviewArgs) -> Result<ExitCode, Fault> {
         known: vmtax_rules::known_in_texts(&evidence),
         advice: vmtax_rules::review(&evidence),
         texts: pasted.texts.clone(),
+        notes: pasted.notes.clone(),
         origin: Origin {
             vmtax: env!("CARGO_PKG_VERSION").to_owned(),
             started: jiff::Timestamp::now().to_string(),
@@ -67,11 +69,13 @@ fn is_file(given: &str) -> bool {
 struct Pasted {
     /// Each text, by what it is.
     texts: Vec<String>,
+    /// Parts of the texts that were not read.
+    notes: Vec<String>,
     configuration: Option<VmConfiguration>,
     /// The file that the configuration is in.
     file: Option<String>,
     exits: Vec<ExitReportRow>,
-    fio: Vec<Vec<FioJob>>,
+    fio: Vec<FioOutput>,
 }
 
 impl Pasted {
@@ -105,7 +109,10 @@ impl Pasted {
             self.exits = exits;
         } else if !jobs.is_empty() {
             self.texts.push(described("fio's output"));
-            self.fio.push(jobs);
+            self.fio.push(FioOutput {
+                source: name.to_owned(),
+                jobs,
+            });
         } else {
             let found = vmtax_configuration::configuration(&text)
                 .map_err(|why| Fault::Usage(format!("{name}: {why}")))?;
@@ -118,6 +125,16 @@ impl Pasted {
                     found.source, earlier.source
                 )));
             }
+            if found.further_lines > 0 {
+                let lines = counted(found.further_lines as u64, "more QEMU command line");
+                let verb = if found.further_lines == 1 {
+                    "was"
+                } else {
+                    "were"
+                };
+                self.notes
+                    .push(format!("{lines} in {name} {verb} ignored."));
+            }
             self.texts.push(described(&found.source));
             self.file = shell_path(given).filter(|_| is_file && given != "-");
             self.configuration = Some(found);
@@ -128,16 +145,16 @@ impl Pasted {
 
 fn unknown(given: &str, is_file: bool) -> Fault {
     let what = if is_file {
-        given.to_owned()
+        format!("{given}:")
     } else {
         let shown = without_secrets(given);
         format!(
-            "'{}' is no file, and",
+            "'{}': not a file, and",
             shown.chars().take(60).collect::<String>()
         )
     };
     Fault::Usage(format!(
-        "{what} is neither a QEMU command line, a domain's XML, a log of libvirt, a Proxmox VM's file, an output of fio nor of \
+        "{what} not a supported text: QEMU command line, libvirt XML or log, Proxmox configuration, output of fio or of \
          `perf kvm stat report`"
     ))
 }

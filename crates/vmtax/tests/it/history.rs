@@ -39,7 +39,7 @@ fn runs_are_there_after_their_folders_are_gone() {
     shown
         .shows("2 runs")
         .shows("○")
-        .shows("No change can be found in 2 runs yet")
+        .shows("2 runs, too few to find a change (8 needed)")
         .shows("max-prime=2000");
 
     let document = json(&history(&place, "cpu.events --json").succeeds().stdout);
@@ -390,7 +390,7 @@ fn history_has_the_runs_of_a_dataset_once() {
         / recorded["value"]["median"].as_f64().unwrap();
     assert!((factor - 2.0).abs() < 1e-9, "{factor}");
     assert_eq!(figures("other").len(), 2);
-    import("--host db-3").fails(&["no runs of a host db-3"]);
+    import("--host db-3").fails(&["no runs of host db-3; hosts in it: "]);
     import("a.dat").fails(&["--dataset"]);
     place.vmtax("import").fails(&["FILE"]);
 }
@@ -492,7 +492,7 @@ fn fleet_names_the_slow_host_and_what_it_could_not_read() {
         "{text}"
     );
     assert!(
-        text.contains("No recorded fact is shown to explain it")
+        text.contains("No recorded host property (fact) explains it")
             && text.contains("1 file that cannot be read"),
         "{text}"
     );

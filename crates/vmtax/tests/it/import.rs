@@ -93,7 +93,9 @@ const REPORTS: [(&str, &[&str], &[&str]); 5] = [
     (
         " CPU 0/KVM-7 [001] d..1. 5.000001: kvm_exit: reason HLT rip 0x1 info 0 0\nCPU:1 [LOST 117 EVENTS]\n CPU 0/KVM-7 [001] \
          d..1. 5.000201: kvm_entry: vcpu 0\n",
-        &["VM exits a second. 117 events were lost: the counts are too low"],
+        &[
+            "1 VM exit of VM with vCPU thread 7 in 200 µs. 117 events were lost: the counts are too low",
+        ],
         &["are halted"],
     ),
     (
@@ -109,7 +111,9 @@ const REPORTS: [(&str, &[&str], &[&str]); 5] = [
     (
         "7@1700000000.000001:virtio_blk_handle_read vdev 0x5 req 0x6 sector 8 nsectors 8\n7@1700000000.000501:virtio_blk_req_complete \
          vdev 0x5 req 0x6 status 0\n",
-        &["100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished."],
+        &[
+            "100 % of this is below QEMU's virtqueue: QEMU and everything below it, not distinguished.",
+        ],
         &["% is service time", "host kernel (", "Largest layer"],
     ),
 ];

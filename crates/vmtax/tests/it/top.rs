@@ -459,7 +459,7 @@ fn the_device_of_a_disk_is_the_vms_only_where_the_disk_is_the_device() {
             .succeeds();
         let shown = shown
             .shows("EXIT/s: only KVM has VM exits")
-            .shows("read from --level 1 on");
+            .shows("needs --level 1");
         let words = shown
             .stdout
             .split_whitespace()

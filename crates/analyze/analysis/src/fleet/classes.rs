@@ -6,6 +6,7 @@ use crate::estimate::{ascending, median, median_of};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_findings::{FleetData, FleetRun};
 use vmtax_model::Better;
+use vmtax_model::number::counted;
 
 /// The facts that say which machine a host is: they explain nothing.
 pub const IDENTITY: [&str; 2] = ["host_id", "host_name"];
@@ -104,17 +105,17 @@ pub fn classes(data: &FleetData, by: &[String], warnings: &mut Vec<String>) -> C
     }
     if !changed.is_empty() {
         warnings.push(format!(
-            "{} hosts changed their {}: each counts as two ({}). Check that no two machines have one name.",
-            changed.len(),
+            "{} changed {}: each counts as two ({}). Check that no two machines have the same name.",
+            counted(changed.len() as u64, "host"),
             by.join(" or "),
             named(changed)
         ));
     }
     if !shared.is_empty() {
         warnings.push(format!(
-            "{} names are of more than one machine ID: each ID counts as a host ({}). They are two machines, or one that was installed \
-             again: give each machine a name.",
-            shared.len(),
+            "{} with more than one machine ID: each ID counts as a host ({}). These are two machines, or one that was installed \
+             again: give each machine a name of its own.",
+            counted(shared.len() as u64, "name"),
             named(shared)
         ));
     }
@@ -149,9 +150,10 @@ fn units_by_name<'a>(
     }
     if without > 0 {
         warnings.push(format!(
-            "{without} runs of {} hosts have no fact {}: they are left out ({}). Export their recordings again, or name other facts \
+            "{} of {} left out: no fact {} ({}). Export the recordings again, or name other facts \
              with --class.",
-            unclassed.len(),
+            counted(without as u64, "run"),
+            counted(unclassed.len() as u64, "host"),
             by.join(", "),
             named(unclassed),
         ));

@@ -16,6 +16,7 @@ use vmtax_findings::{
     FLEET_LEVEL, FactEffect, FleetData, FleetFindings, HostClass, HostRow, HostVerdict,
     MetricOutlier, REPORT_SCHEMA,
 };
+use vmtax_model::number::counted;
 
 /// Of the facts of a run, what it did: nothing that a host has.
 const OF_THE_RUN: &str = "study";
@@ -172,17 +173,17 @@ fn note_what_is_left_out(
         .filter(|(id, _)| !compared.contains(id));
     let alone: Vec<&str> = alone.map(|(_, host)| host.name.as_str()).collect();
     if !alone.is_empty() {
+        let (hosts, verb) = plural(alone.len() as u64, "host");
         warnings.push(format!(
-            "{} hosts are not compared ({}): {FEWEST_HOSTS} hosts of a class must have measured the same with the same settings. Wider \
+            "{hosts} {verb} not compared ({}): {FEWEST_HOSTS} hosts of a class must have run the same workload with the same settings. Wider \
              classes, --class, have more hosts.",
-            alone.len(),
             named(alone),
         ));
     } else if found.alone > 0 {
+        let (figures, verb) = plural(found.alone, "figure");
         warnings.push(format!(
-            "{} figures are left out: fewer than {FEWEST_HOSTS} hosts of a class measured the same with the same settings. Run one plan \
+            "{figures} {verb} left out: fewer than {FEWEST_HOSTS} hosts of a class ran the same workload with the same settings. Run one plan \
              on all hosts: vmtax run plan.toml.",
-            found.alone
         ));
     }
     if !found.undirected.is_empty() {
@@ -191,9 +192,9 @@ fn note_what_is_left_out(
             .iter()
             .map(|i| data.series[*i as usize].metric.as_str())
             .collect();
+        let (count, verb) = plural(metrics.len() as u64, "metric");
         warnings.push(format!(
-            "{} metrics are left out, of which it is not known whether higher or lower is better ({}).",
-            metrics.len(),
+            "{count} {verb} left out: the dataset does not say whether higher or lower is better ({}).",
             named(metrics)
         ));
     }
@@ -315,19 +316,23 @@ fn tables(classes: &Classes, rows: &[&Judged]) -> (Vec<HostClass>, Vec<HostRow>)
     (names.collect(), hosts.collect())
 }
 
+/// "1 host" and "is", "2 hosts" and "are".
+fn plural(n: u64, what: &str) -> (String, &'static str) {
+    (counted(n, what), if n == 1 { "is" } else { "are" })
+}
+
 fn method(min_effect: f64) -> String {
     format!(
-        "Hosts are compared with hosts of their class alone. A run's figure is the median, over its metrics, of the cost over that of the \
-         class's median host. A host is an outlier where two tests agree: its runs rank so far up (or down) among all runs of the \
-         class as chance does not place them, whatever the noise; and its median is further from the class's than normally \
-         distributed hosts are, by the class's MAD; and it differs by at least {:.1} %. Both are corrected for all hosts, metrics and both directions \
-         (Holm): of datasets without an outlier at most {:.0} % show one. Runs count as independent. A fact's test ranks its \
-         hosts within their classes, corrected for all values and facts: again at most {:.0} % show a fact by chance. What a fact \
-         explains is the share of the outliers' difference (without outliers, of all hosts') that is gone when hosts with the same value are \
-         compared; the interval allows each value's difference from the most common one (Hodges and Lehmann) its 95 % interval. A fact that \
-         explains is not yet the cause: change it on one host and measure again.",
+        "Hosts are compared only with hosts of their class. A run's figure is the median, over its metrics, of the cost relative to the \
+         class's median host. A host is an outlier if three conditions hold: (1) its runs rank higher (or lower) among all runs of the \
+         class than chance explains (p < {1:.0} %), whatever the noise; (2) its median is further from the class's than normally \
+         distributed hosts are, by the class's MAD; (3) it differs by at least {0:.1} %. Both tests are corrected for all hosts, metrics and both directions \
+         (Holm): at most {1:.0} % of datasets without an outlier show one. Runs count as independent. The test of a host property (fact) ranks \
+         hosts within their classes, corrected for all values and properties: again at most {1:.0} % of datasets show one by chance. What a property \
+         explains is the share of the outliers' difference (without outliers, of all hosts') that disappears when only hosts with the same value are \
+         compared; the interval includes that of each value's difference from the most common one (Hodges and Lehmann). A property that \
+         explains the difference may not be the cause: change it on one host and measure again.",
         min_effect * 100.0,
-        FLEET_LEVEL * 100.0,
         FLEET_LEVEL * 100.0
     )
 }

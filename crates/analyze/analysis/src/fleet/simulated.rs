@@ -361,8 +361,7 @@ fn hosts_that_change_hardware_are_two_and_nothing_panics_on_odd_data() {
     assert!(found.hosts.iter().any(|row| row.host == "host-0 [2]"));
     let warned = |text: &str| found.warnings.iter().any(|warning| warning.contains(text));
     assert!(
-        warned("1 hosts changed their host_cpu_model_name")
-            && warned("no fact host_cpu_model_name"),
+        warned("1 host changed host_cpu_model_name") && warned("no fact host_cpu_model_name"),
         "{:?}",
         found.warnings
     );

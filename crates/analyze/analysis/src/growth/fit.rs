@@ -75,25 +75,25 @@ impl Points {
 
     /// Each step's typical cost once the rounds are brought to one level: Tukey's median polish of the logarithms. What
     /// slows a whole round falls on its level, a lone outlier on nothing. `None` for a step without a value.
-    pub fn centres(&self) -> Vec<Option<f64>> {
+    pub fn centers(&self) -> Vec<Option<f64>> {
         const POLISH: usize = 8;
         let mut levels = vec![0.0; self.rounds.len()];
-        let mut centres = vec![None; self.sizes.len()];
+        let mut centers = vec![None; self.sizes.len()];
         for _ in 0..POLISH {
-            for (k, centre) in centres.iter_mut().enumerate() {
+            for (k, center) in centers.iter_mut().enumerate() {
                 let column = self.rounds.iter().zip(&levels);
-                *centre = middle(column.filter_map(|(round, level)| Some(round[k]?.ln() - level)));
+                *center = middle(column.filter_map(|(round, level)| Some(round[k]?.ln() - level)));
             }
             for (round, level) in self.rounds.iter().zip(&mut levels) {
-                let row = round.iter().zip(&centres);
-                *level = middle(row.filter_map(|(v, centre)| Some((*v)?.ln() - (*centre)?)))
+                let row = round.iter().zip(&centers);
+                *level = middle(row.filter_map(|(v, center)| Some((*v)?.ln() - (*center)?)))
                     .unwrap_or(0.0);
             }
             // The rounds' levels are around 1, so that the steps' are costs.
             let shift = middle(levels.iter().copied()).unwrap_or(0.0);
             levels.iter_mut().for_each(|level| *level -= shift);
         }
-        centres.into_iter().map(|c| c.map(f64::exp)).collect()
+        centers.into_iter().map(|c| c.map(f64::exp)).collect()
     }
 }
 
@@ -161,13 +161,13 @@ impl Line {
     }
 
     /// The growth law through the steps' typical costs, neither figure below 0: no cost is.
-    pub fn through(law: Law, sizes: &[f64], centres: &[Option<f64>]) -> Option<Line> {
-        let mut typical = centres.to_vec();
+    pub fn through(law: Law, sizes: &[f64], centers: &[Option<f64>]) -> Option<Line> {
+        let mut typical = centers.to_vec();
         let mut line = None;
         for _ in 0..STEPS {
-            let mut fitted = Line::free(law, sizes, centres, &typical)?;
+            let mut fitted = Line::free(law, sizes, centers, &typical)?;
             let sum = |of: &dyn Fn(f64, f64) -> f64| {
-                let points = known(law, sizes, centres, &typical);
+                let points = known(law, sizes, centers, &typical);
                 points.map(|[f, c, t]| of(f, c) / (t * t)).sum::<f64>()
             };
             if fitted.factor < 0.0 {
@@ -184,10 +184,10 @@ impl Line {
                 };
             }
             // log 1 is nothing: a growth law through it alone has no cost there to weigh by.
-            let weigh = |n: f64, centre: f64| fitted.at(n).max(centre * 0.05);
+            let weigh = |n: f64, center: f64| fitted.at(n).max(center * 0.05);
             typical = sizes
                 .iter()
-                .zip(centres)
+                .zip(centers)
                 .map(|(n, c)| c.map(|c| weigh(*n, c)))
                 .collect();
             line = Some(fitted);
@@ -243,10 +243,10 @@ pub(super) fn best(points: &Points, among: &[Law]) -> Option<Law> {
     }
     let mut losses: Vec<(Law, f64)> = among.iter().map(|law| (*law, 0.0)).collect();
     for (left_out, round) in points.rounds.iter().enumerate() {
-        let centres = points.without(left_out).centres();
+        let centers = points.without(left_out).centers();
         for (law, sum) in &mut losses {
             *sum += loss(
-                &Line::through(*law, &points.sizes, &centres)?,
+                &Line::through(*law, &points.sizes, &centers)?,
                 &points.sizes,
                 round,
             );
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rounds_level_and_an_outlier_leave_the_centres_alone() {
+    fn a_rounds_level_and_an_outlier_leave_the_centers_alone() {
         let shape = [10.0, 20.0, 40.0, 80.0];
         let level = [1.0, 3.0, 0.5, 1.0, 2.0];
         let mut rounds: Vec<Vec<Option<f64>>> = level
@@ -289,14 +289,14 @@ mod tests {
             .collect();
         rounds[1][2] = Some(1e6);
         rounds[3][0] = None;
-        let centres = Points {
+        let centers = Points {
             sizes: vec![1.0, 2.0, 3.0, 4.0],
             rounds,
             one_boot: false,
         }
-        .centres();
-        for (centre, cost) in centres.iter().zip(shape) {
-            assert!((centre.unwrap() / cost - 1.0).abs() < 1e-9, "{centres:?}");
+        .centers();
+        for (center, cost) in centers.iter().zip(shape) {
+            assert!((center.unwrap() / cost - 1.0).abs() < 1e-9, "{centers:?}");
         }
     }
 }

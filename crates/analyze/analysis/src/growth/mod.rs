@@ -178,7 +178,7 @@ fn laws(points: &Points, flat: Option<&Points>) -> Result<Laws, NoLaw> {
 
 /// The growth law through each round by itself.
 fn lines(points: &Points, law: Law) -> Vec<Line> {
-    let typical = points.centres();
+    let typical = points.centers();
     points
         .rounds
         .iter()
@@ -228,9 +228,9 @@ fn misfit(points: &Points, law: Law) -> Option<f64> {
     if points.rounds.len() < FEWEST_ROUNDS as usize {
         return None;
     }
-    let centres = points.centres();
-    let flat = middle(centres.iter().copied().flatten())?;
-    let line = Line::through(law, &points.sizes, &centres)?;
+    let centers = points.centers();
+    let flat = middle(centers.iter().copied().flatten())?;
+    let line = Line::through(law, &points.sizes, &centers)?;
     let miss = |k: usize| {
         let interval = estimate(points.rounds.iter().filter_map(|r| r[k]).collect()).interval?;
         let fitted = if law == Law::Constant {

@@ -348,7 +348,7 @@ impl Follow<'_> {
         path.in_order(0)
     }
 
-    /// The submission of a request: its own, or that of the neighbours with which it was merged. Of one that QEMU accounts
+    /// The submission of a request: its own, or that of the neighbors with which it was merged. Of one that QEMU accounts
     /// for, the next by the same thread, rather one of as many bytes.
     fn submitted(&self, part: &GuestRequest, pop: &Passing) -> Option<(u64, Passing)> {
         let submits = || {

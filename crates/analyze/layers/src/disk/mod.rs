@@ -16,7 +16,7 @@ use vmtax_trace::Moment;
 /// The offset of a request without bytes, as a flush.
 pub(crate) const NOWHERE: u64 = u64::MAX;
 
-/// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbours merged.
+/// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbors merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GuestRequest {
     /// [`NOWHERE`] where it is about no bytes.

@@ -458,6 +458,7 @@ pub(crate) fn column(machine: Machine, variant: &str, sums: &ColumnSums) -> Laye
         machine,
         variant: variant.to_owned(),
         from_host: false,
+        is_accelerator_unknown: false,
         rounds: observed.len() as u32,
         matched: sums.matched.clone(),
         clock,

@@ -56,6 +56,10 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
     columns.extend(of_packets);
     if trace.imported {
         columns.iter_mut().for_each(not_distinguished);
+        let is_unknown = trace.vm.accelerator.is_none();
+        for column in &mut columns {
+            column.is_accelerator_unknown = is_unknown;
+        }
     }
     if trace
         .guest

@@ -117,7 +117,7 @@ impl Follow<'_> {
             })
     }
 
-    /// The one of these that QEMU passed on at this moment. The receive queue keeps the order: so its neighbours are those
+    /// The one of these that QEMU passed on at this moment. The receive queue keeps the order: so its neighbors are those
     /// that QEMU passed on right before and after, and whom the stack woke for them is the client of one of them.
     fn in_its_place(&self, all: &[Received], answered: u64, end: u64) -> Option<Received> {
         let client = |key: Option<u64>| {

@@ -9,7 +9,7 @@ use vmtax_model::{ChangeCost, HostFacts, HostProblem, KvmClass, Machine, Remedy,
 
 pub(super) const TCG_DESPITE_KVM: Rule = Rule {
     id: "tcg-despite-kvm",
-    finds: "guests measured under TCG alone, at a cost, on a host whose KVM runs kernels at full speed",
+    finds: "guests measured under TCG alone, at a cost, on a host with VT-x or AMD-V",
     remedies: &[
         Remedy {
             place: SettingPlace::QemuArgument,
@@ -34,7 +34,7 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
         let ratios = costs.map(|(_, _, overhead)| overhead.ratio.median);
         let finding = |ratio: f64| {
             let text = format!(
-                "tcg costs up to {} times native, and KVM runs kernels at full speed on this host ({}).",
+                "tcg costs up to {} times native, and this host has KVM with VT-x or AMD-V ({}).",
                 significant(ratio),
                 host.kvm.evidence
             );
@@ -47,7 +47,7 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
 
 pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
     id: "kvm-emulates-kernels",
-    finds: "a KVM that emulates guest kernels instruction by instruction, so that guests run under TCG",
+    finds: "KVM without hardware virtualization (PVM), which emulates most guest kernels, so that guests run under TCG",
     remedies: &[instruction(
         "Ask the provider for nested virtualization, or use bare metal",
         "",
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(
             at_speed,
             [
-                "tcg costs up to 33.0 times native, and KVM runs kernels at full speed on this host (8e8/s)."
+                "tcg costs up to 33.0 times native, and this host has KVM with VT-x or AMD-V (8e8/s)."
             ]
         );
         assert!(

@@ -111,7 +111,7 @@ fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<F
     about_exits(evidence, |exits| {
         let reads = exits.reads(register);
         let text = format!(
-            "The guest reads the {name} {} times: each is an exit to QEMU, under the BQL.",
+            "The guest reads the {name} {} times; each read is a VM exit to QEMU, under the BQL.",
             count(reads)
         );
         let is_costly = exits.many(reads) && !exits.are_cheap(reads);

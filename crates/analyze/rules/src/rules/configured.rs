@@ -5,7 +5,7 @@ use super::vm_network::PASST;
 use crate::rule::{TUNE_TWIN, instruction, measurement};
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::counted;
-use vmtax_model::{ConfiguredDisk, ConfiguredNic, Setting, VmConfiguration};
+use vmtax_model::{ConfiguredDisk, ConfiguredNic, Manager, Remedy, Setting, VmConfiguration};
 
 /// Every rule about these, what costs most first.
 pub(super) const CONFIGURED: &[Rule] = &[
@@ -47,7 +47,7 @@ const CPU_LIMIT: Rule = Rule {
     finds: "a limit of the CPU time of a VM that is below its number of vCPUs",
     remedies: &[
         instruction(
-            "Raise or remove the limit, unless it is meant",
+            "Raise or remove the limit, unless it is intended",
             "cpu.max of its control group: max # libvirt: virsh schedinfo VM --set vcpu_quota=-1 --set global_quota=-1 # Proxmox: qm set VMID --delete cpulimit",
         ),
         measurement("See whether it is reached: %THR", "vmtax top VM"),
@@ -72,18 +72,19 @@ const DISK_LIMIT: Rule = Rule {
     finds: "a disk with a limit of its requests or bytes a second",
     remedies: &[
         instruction(
-            "Raise or remove the limit, unless it is meant",
-            "-drive … without throttling.* # libvirt: virsh blkdeviotune VM DISK --total-iops-sec 0 --total-bytes-sec 0 # Proxmox: qm set VMID --DISK … (without its iops… and mbps…)",
+            "Raise or remove the limit, unless it is intended",
+            "-drive … # without throttling.* # libvirt: virsh blkdeviotune VM DISK --total-iops-sec 0 --total-bytes-sec 0 # Proxmox: qm set VMID --DISK VOLUME # with its other options, without iops* and mbps*",
         ),
         measurement("See whether requests wait for it", "vmtax diagnose VM"),
     ],
     source: "QEMU documentation, The QEMU throttling infrastructure",
     evaluate: |evidence| {
+        let manager = evidence.configuration.and_then(|vm| vm.manager);
         of_disks(evidence, |disk| {
             let limits: Vec<String> = disk
                 .limits
                 .iter()
-                .map(|(key, value)| format!("{key}={value}"))
+                .map(|(key, value)| format!("{}={value}", limit_name(manager, key)))
                 .collect();
             let text = format!(
                 "Requests on {} are limited: {}.",
@@ -99,8 +100,8 @@ const NIC_LIMIT: Rule = Rule {
     id: "configured-network-limit",
     finds: "a NIC with a limit of its traffic",
     remedies: &[instruction(
-        "Raise or remove the limit, unless it is meant",
-        "tc qdisc del dev TAP root # libvirt: virsh domiftune VM NIC --inbound 0 --outbound 0 # Proxmox: qm set VMID --NIC … (without rate=)",
+        "Raise or remove the limit, unless it is intended",
+        "tc qdisc del dev TAP root # libvirt: virsh domiftune VM NIC --inbound 0 --outbound 0 # Proxmox: qm set VMID --NIC MODEL=MAC,bridge=BRIDGE # with its other options, without rate=",
     )],
     source: "Linux manual pages, tc(8)",
     evaluate: |evidence| {
@@ -130,14 +131,14 @@ const EMULATED_DISK: Rule = Rule {
     finds: "a disk on a controller that QEMU emulates register by register: IDE, SATA, an old SCSI adapter",
     remedies: &[
         instruction(
-            "Give the guest the disk by virtio; Windows needs the driver of virtio-win first",
-            "-device virtio-blk-pci,drive=… # libvirt: <target dev='vda' bus='virtio'/> # Proxmox: qm set VMID --scsihw virtio-scsi-single, and the disk as scsi0 with iothread=1",
+            "Attach the disk as virtio; Windows first needs the driver of virtio-win",
+            "-device virtio-blk-pci,drive=… # libvirt: <target dev='vda' bus='virtio'/> # Proxmox: qm set VMID --scsihw virtio-scsi-single --SCSI_DISK VOLUME,iothread=1",
         ),
         TUNE_TWIN,
     ],
     source: "QEMU documentation, Device Emulation",
     evaluate: |evidence| {
-        of_disks(evidence, |disk| {
+        let mut found = of_disks(evidence, |disk| {
             // These have queues in memory, as virtio does.
             let has_queues = ["virtio", "vhost", "nvme", "pvscsi", "vmpvscsi"]
                 .iter()
@@ -147,7 +148,18 @@ const EMULATED_DISK: Rule = Rule {
                 disk.name, disk.bus
             );
             (!has_queues && !disk.bus.is_empty()).then_some(text)
-        })
+        });
+        for finding in &mut found {
+            // A disk of another bus gets a key of SCSI's.
+            let key = finding.values[0].1.clone();
+            let key = if key.starts_with("scsi") {
+                key
+            } else {
+                "scsi0".to_owned()
+            };
+            finding.values.push(("SCSI_DISK", key));
+        }
+        found
     },
 };
 
@@ -155,10 +167,13 @@ const WRITE_THROUGH: Rule = Rule {
     id: "configured-write-through",
     finds: "a disk whose writes QEMU flushes one by one",
     remedies: &[
-        Setting::named("cache").remedy(
-            "none",
-            "Use a write-back cache: a guest that never flushes can lose its last writes",
-        ),
+        Remedy {
+            line: "-drive file=…,cache=none # libvirt: <driver cache='none'/> # Proxmox: qm set VMID --DISK VOLUME,cache=none",
+            ..Setting::named("cache").remedy(
+                "none",
+                "Use a write-back cache: a guest that never flushes can lose its last writes",
+            )
+        },
         TUNE_TWIN,
     ],
     source: "QEMU manual page, -drive: cache",
@@ -179,7 +194,7 @@ const EMULATED_NIC: Rule = Rule {
     id: "configured-emulated-nic",
     finds: "a NIC that QEMU emulates register by register: e1000, rtl8139 and others",
     remedies: &[instruction(
-        "Give the guest a virtio network device; Windows needs the driver of virtio-win first",
+        "Use a virtio NIC; Windows first needs the driver of virtio-win",
         "-device virtio-net-pci,netdev=… # libvirt: <model type='virtio'/> # Proxmox: qm set VMID --NIC virtio=MAC,bridge=BRIDGE",
     )],
     source: "QEMU documentation, Network emulation",
@@ -188,7 +203,7 @@ const EMULATED_NIC: Rule = Rule {
             let is_virtio = nic.model.is_empty() || nic.model == "virtio";
             (!is_virtio).then(|| {
                 format!(
-                    "Packets of {} take VM exits that a virtio NIC does not: its NIC ({}) is emulated.",
+                    "{} is an emulated {}: more VM exits per packet than virtio-net.",
                     nic.name, nic.model
                 )
             })
@@ -262,8 +277,13 @@ const NO_IOTHREAD: Rule = Rule {
                 .map(|disk| disk.name.as_str())
                 .collect();
             (!names.is_empty()).then(|| {
+                let (has, serves) = if names.len() == 1 {
+                    ("has", "it")
+                } else {
+                    ("have", "them")
+                };
                 format!(
-                    "QEMU's main loop serves {} beside everything else that it does.",
+                    "{} {has} no iothread; the main loop serves {serves}.",
                     names.join(", ")
                 )
             })
@@ -342,6 +362,35 @@ const SHARE_9P: Rule = Rule {
         })
     },
 };
+
+/// A disk's limit by the name that the VM's manager has for it: Proxmox's `iops_rd`, libvirt's `read_iops_sec`.
+fn limit_name(manager: Option<Manager>, key: &str) -> String {
+    let mut parts = key.splitn(3, '-');
+    let (Some(manager), Some(unit @ ("iops" | "bps")), Some(kind)) =
+        (manager, parts.next(), parts.next())
+    else {
+        return key.to_owned();
+    };
+    let end = parts
+        .next()
+        .map_or(String::new(), |end| format!("_{}", end.replace('-', "_")));
+    if manager == Manager::Proxmox {
+        // Only bursts' lengths are not in MiB.
+        let unit = if unit == "bps" && !end.ends_with("_length") {
+            "mbps"
+        } else {
+            unit
+        };
+        let kind = match kind {
+            "read" => "_rd",
+            "write" => "_wr",
+            _ => "",
+        };
+        return format!("{unit}{kind}{end}");
+    }
+    let unit = if unit == "bps" { "bytes" } else { unit };
+    format!("{kind}_{unit}_sec{end}")
+}
 
 /// The finding about a configuration.
 pub(super) fn of_configuration(
@@ -527,7 +576,34 @@ pub(super) mod tests {
             line_for(Some(Manager::Libvirt))
                 .ends_with("# libvirt: <target dev='vda' bus='virtio'/>")
         );
-        assert!(line_for(Some(Manager::Proxmox)).starts_with("qm set VMID --scsihw"));
+        assert_eq!(
+            line_for(Some(Manager::Proxmox)),
+            "qm set VMID --scsihw virtio-scsi-single --scsi0 VOLUME,iothread=1"
+        );
+    }
+
+    #[test]
+    fn limits_have_the_names_of_the_text() {
+        for (manager, key, expected) in [
+            (None, "iops-total", "iops-total"),
+            (Some(Manager::Proxmox), "iops-read", "iops_rd"),
+            (Some(Manager::Proxmox), "bps-total-max", "mbps_max"),
+            (
+                Some(Manager::Proxmox),
+                "bps-write-max-length",
+                "bps_wr_max_length",
+            ),
+            (Some(Manager::Libvirt), "bps-read", "read_bytes_sec"),
+            (
+                Some(Manager::Libvirt),
+                "iops-total-max-length",
+                "total_iops_sec_max_length",
+            ),
+            (Some(Manager::Libvirt), "iops-size", "size_iops_sec"),
+            (Some(Manager::Libvirt), "group", "group"),
+        ] {
+            assert_eq!(limit_name(manager, key), expected);
+        }
     }
 
     #[test]

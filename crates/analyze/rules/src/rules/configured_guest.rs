@@ -177,17 +177,17 @@ const CPU_MODEL: Rule = Rule {
     finds: "a guest of KVM with a generic CPU model, which has few of the host CPU's instructions",
     remedies: &[
         instruction(
-            "Give the guest the host's CPU, unless it has to migrate to older ones",
+            "Use -cpu host, unless the VM must migrate to older hosts",
             "-cpu host # libvirt: <cpu mode='host-passthrough'/> # Proxmox: qm set VMID --cpu host",
         ),
         measurement(
             "Measure it with your own command",
-            "vmtax compare cpu-model=qemu64 cpu-model=host -- exec COMMAND",
+            "vmtax compare cpu-model=MODEL cpu-model=host -- exec COMMAND",
         ),
     ],
     source: "QEMU documentation, QEMU / KVM CPU model configuration",
     evaluate: |evidence| {
-        of_configuration(evidence, |vm| {
+        let found = of_configuration(evidence, |vm| {
             let model = vm.cpu_model.as_deref().unwrap_or("QEMU's default, qemu64");
             let is_generic = [
                 "qemu64",
@@ -200,14 +200,29 @@ const CPU_MODEL: Rule = Rule {
             let found =
                 is_generic && vm.is_kvm != Some(false) && vm.cpu_features.get("aes") != Some(&true);
             found.then(|| format!("The guest's CPU is {model}: it has no AES, AVX and other instructions of the host."))
-        })
+        });
+        // QEMU has no x86-64-v1: that is qemu64.
+        let model = evidence
+            .configuration
+            .and_then(|vm| vm.cpu_model.as_deref());
+        let model = model
+            .filter(|model| *model != "x86-64-v1")
+            .unwrap_or("qemu64");
+        let values = vec![("MODEL", model.to_owned())];
+        found
+            .into_iter()
+            .map(|finding| Finding {
+                values: values.clone(),
+                ..finding
+            })
+            .collect()
     },
 };
 
 const KVM_FEATURES: Rule = Rule {
     id: "configured-kvm-features",
     finds: "features of the CPU and of KVM that are switched off though they save exits: kvmclock, PV EOI, x2APIC, the TSC-deadline timer",
-    remedies: &[instruction("Leave them on", "-cpu … without OFF")],
+    remedies: &[instruction("Leave them on", "-cpu … # without OFF")],
     source: "Linux commit ae7a2a3fb6f8: PV EOI saves up to half of the exits of an interrupt",
     evaluate: |evidence| {
         let is_off = |vm: &VmConfiguration| -> Vec<String> {
@@ -360,6 +375,28 @@ mod tests {
         );
         // A Linux guest needs none of what Windows does.
         assert_eq!(with(|vm| vm.sockets = Some(4)), [""; 0]);
+    }
+
+    #[test]
+    fn the_vms_own_cpu_model_is_compared() {
+        let line = |model: Option<&str>| {
+            let vm = VmConfiguration {
+                cpu_model: model.map(str::to_owned),
+                ..fast()
+            };
+            let evidence = crate::Evidence {
+                configuration: Some(&vm),
+                ..crate::Evidence::default()
+            };
+            crate::review(&evidence)[0].remedies[1].line.clone()
+        };
+        assert_eq!(
+            line(Some("kvm64")),
+            "vmtax compare cpu-model=kvm64 cpu-model=host -- exec COMMAND"
+        );
+        for model in [None, Some("x86-64-v1")] {
+            assert!(line(model).starts_with("vmtax compare cpu-model=qemu64 "));
+        }
     }
 
     #[test]

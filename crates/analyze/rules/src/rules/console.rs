@@ -26,7 +26,7 @@ pub(super) const UART_POLLING: Rule = Rule {
     finds: "the UART's line status read at least half as often as a byte is written",
     remedies: &[
         VIRTIO_CONSOLE,
-        instruction("Or write without asking: QEMU's UART is always ready", ""),
+        instruction("Or write without polling: QEMU's UART is always ready", ""),
     ],
     source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): one of the changes that took getpid from \
              13,000 to 200 ns",

@@ -62,7 +62,7 @@ pub(super) const HOST: &[Rule] = &[
         "a host that is a guest without nested virtualization",
         KVM_DOCS,
         [instruction(
-            "Allow nested virtualization in the host of this machine, and start it with `-cpu host`",
+            "Enable nested virtualization on the hypervisor below this VM; then start this VM with `-cpu host`",
             "sudo modprobe kvm_intel nested=1 # AMD: kvm_amd nested=1"
         )]
     ),
@@ -119,7 +119,7 @@ pub(super) const HOST: &[Rule] = &[
         "a host that is a guest without an invariant TSC",
         TSC_DOCS,
         [instruction(
-            "Expose it in the host of this machine",
+            "Expose it on the hypervisor below this VM",
             "-cpu host,+invtsc # QEMU"
         )]
     ),

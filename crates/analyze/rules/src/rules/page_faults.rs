@@ -41,7 +41,7 @@ pub(super) const SHADOW_PAGING: Rule = Rule {
     finds: "exits by page faults and by loads of CR3 or INVLPG: KVM has no nested page tables (EPT, NPT)",
     remedies: &[
         instruction(
-            "See whether they are on (Y); in a nested host ask the provider for them",
+            "Check whether EPT or NPT is on (Y); in a nested host ask the provider for it",
             "grep . /sys/module/kvm_*/parameters/{ept,npt} 2>/dev/null",
         ),
         Remedy {
@@ -220,7 +220,7 @@ mod tests {
         assert!(
             of_text
                 .finding
-                .ends_with("100\u{a0}% of the time of all exits but idling."),
+                .ends_with("100\u{a0}% of the time of all exits except HLT."),
             "{}",
             of_text.finding
         );

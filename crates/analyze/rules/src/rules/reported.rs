@@ -47,8 +47,21 @@ const FIO_GAP: Rule = Rule {
     ],
     source: "",
     evaluate: |evidence| {
-        let [first, second] = evidence.fio else {
+        let [a, b] = evidence.fio else {
             return Vec::new();
+        };
+        let (first, second) = (&a.jobs, &b.jobs);
+        let gap = |one, other| {
+            gap(
+                Reported {
+                    job: one,
+                    source: &a.source,
+                },
+                Reported {
+                    job: other,
+                    source: &b.source,
+                },
+            )
         };
         // Jobs that run several times have one name: each once.
         let is_first = |(at, job): &(usize, &FioJob)| {
@@ -110,7 +123,7 @@ const FIO_ONE_REQUEST: Rule = Rule {
         of_jobs(evidence, |job| {
             is_alone(job).then(|| {
                 format!(
-                    "Job {} has one request in flight: {} a second, as each takes {}; only a shorter time raises that; more jobs hide it.",
+                    "Job {} has one request in flight: {} IOPS, because each takes {}; only a lower latency raises the IOPS of one request, more jobs hide it.",
                     job.name,
                     grouped(job.iops.round() as u64),
                     nanoseconds(job.completion_ns)
@@ -155,13 +168,7 @@ const EXITS_PORT: Rule = Rule {
         ),
     ],
     source: "Linux commit ad3610919e6f: an access to a port that QEMU answers takes 5,800 cycles",
-    evaluate: |evidence| {
-        of_reasons(
-            evidence,
-            &["IO_INSTRUCTION", "io", "ioio"],
-            "The guest asks devices at ports",
-        )
-    },
+    evaluate: |evidence| of_reasons(evidence, &["IO_INSTRUCTION", "io", "ioio"], "Port I/O"),
 };
 
 const EXITS_MSR: Rule = Rule {
@@ -287,7 +294,7 @@ pub(super) fn of_reasons(evidence: &Evidence<'_>, reasons: &[&str], what: &str) 
         }
         None => {
             let all: f64 = busy().map(ExitReportRow::time_ns).sum();
-            let whole = "the time of all exits but idling".to_owned();
+            let whole = "the time of all exits except HLT".to_owned();
             (time / all.max(f64::MIN_POSITIVE), MIN_PART, whole)
         }
     };
@@ -322,7 +329,11 @@ fn counted(exits: &Exits<'_>) -> Vec<ExitReportRow> {
 
 fn of_jobs(evidence: &Evidence<'_>, text: impl Fn(&FioJob) -> Option<String>) -> Vec<Finding> {
     // Of host and guest the last is the guest.
-    let jobs = evidence.fio.last().into_iter().flatten();
+    let jobs = evidence
+        .fio
+        .last()
+        .into_iter()
+        .flat_map(|output| &output.jobs);
     let found = jobs.filter_map(text).map(Finding::new);
     found.take(1).collect()
 }
@@ -362,21 +373,29 @@ fn bytes(text: &str) -> Option<u64> {
     Some((number.parse::<f64>().ok()? * scale) as u64)
 }
 
-/// A slower second run, with the time that each of its requests takes longer.
-fn gap(first: &FioJob, second: &FioJob) -> Option<Finding> {
-    let ratio = second.iops / first.iops;
-    let (ratio, slow, fast, which) = if ratio <= 1.0 {
-        (ratio, second, first, "second")
+/// A job, and the text that reports it.
+#[derive(Clone, Copy)]
+struct Reported<'a> {
+    job: &'a FioJob,
+    source: &'a str,
+}
+
+/// The slower of two runs of a job, with the time that each of its requests takes longer.
+fn gap(first: Reported<'_>, second: Reported<'_>) -> Option<Finding> {
+    let ratio = second.job.iops / first.job.iops;
+    let (ratio, slow, fast) = if ratio <= 1.0 {
+        (ratio, second, first)
     } else {
-        (1.0 / ratio, first, second, "first")
+        (1.0 / ratio, first, second)
     };
-    let longer = slow.completion_ns - fast.completion_ns;
-    let each = if longer > 0.0 {
+    let iops = |one: Reported<'_>| grouped(one.job.iops.round() as u64);
+    let [slow_ns, fast_ns] = [slow, fast].map(|one| one.job.completion_ns);
+    let each = if slow_ns > fast_ns {
         format!(
-            "; each takes {} longer ({} beside {})",
-            nanoseconds(longer),
-            nanoseconds(slow.completion_ns),
-            nanoseconds(fast.completion_ns)
+            "; a request takes {} longer ({} compared with {})",
+            nanoseconds(slow_ns - fast_ns),
+            nanoseconds(slow_ns),
+            nanoseconds(fast_ns)
         )
     } else {
         String::new()
@@ -384,8 +403,12 @@ fn gap(first: &FioJob, second: &FioJob) -> Option<Finding> {
     (ratio.is_finite() && ratio < NO_GAP).then(|| Finding {
         gain: 1.0 - ratio,
         ..Finding::new(format!(
-            "The {which} output has {} of the other's requests a second ({} beside {}) by job {}{each}.",
-            percent(ratio), grouped(slow.iops.round() as u64), grouped(fast.iops.round() as u64), slow.name
+            "Job {}: {} IOPS in {}, {} in {}{each}.",
+            slow.job.name,
+            iops(slow),
+            slow.source,
+            iops(fast),
+            fast.source
         ))
     })
 }
@@ -394,6 +417,7 @@ fn gap(first: &FioJob, second: &FioJob) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::review;
+    use vmtax_model::FioOutput;
 
     fn report(rows: &[(&str, u64, f64)]) -> Vec<ExitReportRow> {
         let row = |(reason, count, mean_ns): &(&str, u64, f64)| ExitReportRow {
@@ -452,8 +476,13 @@ mod tests {
     }
 
     fn findings(fio: &[Vec<FioJob>]) -> Vec<String> {
+        let output = |(jobs, source): (&Vec<FioJob>, &str)| FioOutput {
+            source: source.to_owned(),
+            jobs: jobs.clone(),
+        };
+        let fio: Vec<_> = fio.iter().zip(["host", "guest"]).map(output).collect();
         let evidence = Evidence {
-            fio,
+            fio: &fio,
             ..Evidence::default()
         };
         review(&evidence)
@@ -470,7 +499,7 @@ mod tests {
         assert_eq!(
             findings(&[host.clone(), guest.clone()]),
             [
-                "reported-fio-gap: The second output has 25\u{a0}% of the other's requests a second (250 beside 1,000) by job a; each takes 3.00 ms longer (4.00 ms beside 1.000 ms)."
+                "reported-fio-gap: Job a: 250 IOPS in guest, 1,000 in host; a request takes 3.00 ms longer (4.00 ms compared with 1.000 ms)."
             ]
         );
         let other = vec![job(
@@ -485,7 +514,7 @@ mod tests {
         let named = vec![job("x", 1000.0, 1e6, &deep)];
         assert!(
             findings(&[guest, named])[0]
-                .starts_with("reported-fio-gap: The first output has 25\u{a0}%")
+                .starts_with("reported-fio-gap: Job a: 250 IOPS in host, 1,000 in guest;")
         );
     }
 

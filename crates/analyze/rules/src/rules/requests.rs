@@ -113,7 +113,7 @@ const MIN_EMPTY: f64 = 0.5;
 
 pub(super) const EMPTY_QUEUE: Rule = Rule {
     id: "empty-queue",
-    finds: "a disk of a running VM under load that has no request for half of the traced time and more: the guest asks for little, whatever the storage could do",
+    finds: "a disk of a running VM under load that has no request for half of the traced time and more: the guest, not the storage, limits the requests",
     remedies: &[instruction(
         "Have the guest's program keep more requests in flight: more threads, a deeper queue, fewer waits between requests",
         "iostat -x 1 # in the guest: aqu-sz, %util",

@@ -49,7 +49,7 @@ fn scheduler(vm: &VmRates, queue: &HostQueue) -> Option<Finding> {
     let (disk, per_s) = disks.find_map(|disk| Some((disk, on_it(disk)?)))?;
     let holds_back = SCHEDULERS.contains(&scheduler.as_str()) && per_s >= BUSY_PER_S;
     let text = format!(
-        "The host schedules the requests of {device}, which holds {}, by {scheduler}, {} a second of all its users.",
+        "The host schedules the requests of {device}, which holds {}, by {scheduler}, {} a second of all processes.",
         disk.name,
         significant(per_s)
     );
@@ -118,7 +118,7 @@ mod tests {
         };
         assert_eq!(
             advice.finding,
-            "The host schedules the requests of sda, which holds system, by bfq, 900 a second of all its users."
+            "The host schedules the requests of sda, which holds system, by bfq, 900 a second of all processes."
         );
         assert_eq!(
             advice.remedies[0].line,

@@ -27,7 +27,7 @@ const MIN_DROPS_PER_S: f64 = 1.0;
 
 pub(super) const VM_SLOW_DEVICE: Rule = Rule {
     id: "vm-slow-device",
-    finds: "requests of a VM that take 20 ms and more, as those of all users of the host's block device beneath do",
+    finds: "requests of a VM that take 20 ms and more, as those of all processes on the host's block device do",
     remedies: &[
         measurement(
             "See which layer the requests wait in",
@@ -41,7 +41,7 @@ pub(super) const VM_SLOW_DEVICE: Rule = Rule {
             let ns = slow_device(disk)?;
             let device = disk.device.as_ref()?;
             let text = format!(
-                "Requests on {} take {} (BLKAVG), {} a second; those of all users of the host's {} take {}.{}",
+                "Requests on {} take {} (BLKAVG), {} a second; those of all processes on the host's {} take {}.{}",
                 disk.name,
                 nanoseconds(disk.io?.blkavg_ns?),
                 significant(per_s),
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(
             says("vm-slow-device", &disk(50.0, 31e6, 30e6, None)),
             [
-                "Requests on vd0 take 31.0 ms (BLKAVG), 50.0 a second; those of all users of the host's sda take 30.0 ms."
+                "Requests on vd0 take 31.0 ms (BLKAVG), 50.0 a second; those of all processes on the host's sda take 30.0 ms."
             ]
         );
         let none = [

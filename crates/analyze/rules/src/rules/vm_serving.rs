@@ -209,7 +209,7 @@ pub(super) const VM_9P_FIDS: Rule = Rule {
             let main = main_loop(vm).filter(|run| *run >= BUSY_MAIN_LOOP)?;
             let has_few_requests = vm.io.is_none_or(|io| io.per_s() < MANY_REQUESTS_PER_S);
             let text = format!(
-                "{version} may search a list for each 9p request on {tag}: its main loop is on a CPU {} of the time, with few requests of disks.",
+                "{version} may scan its list of fids for every request of 9p share \"{tag}\": its main loop is on a CPU {} of the time, with few requests of disks.",
                 percent(main)
             );
             // How much of it is 9p's is not known: what is proven comes first.
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(
             findings_for(Some((5, 2)), ShareServer::Qemu, 0.93, 0.0),
             [
-                "QEMU 5.2 may search a list for each 9p request on src: its main loop is on a CPU 93 % of the time, with few requests of disks."
+                "QEMU 5.2 may scan its list of fids for every request of 9p share \"src\": its main loop is on a CPU 93 % of the time, with few requests of disks."
             ]
         );
         let none = [
@@ -545,7 +545,7 @@ mod tests {
             );
         }
         let (text, gain) = finding_and_gain("qemu-system-x86_64:0x59a6f0", false, 0.9);
-        assert!(text.contains("may search") && gain == 0.0, "{text}");
+        assert!(text.contains("may scan") && gain == 0.0, "{text}");
         assert_eq!(
             finding_and_gain("qemu-system-x86_64:0x59a6f0", false, 0.4),
             Default::default()

@@ -128,7 +128,7 @@ pub(super) const TABLE: &[Counter] = &[
     Counter {
         column: "%RDY",
         what: "vCPU threads waiting for a host CPU (run-queue wait)",
-        explanation: "Run-queue wait; the guest sees it as steal. Mean of the vCPUs, field 2 of /proc/PID/task/TID/schedstat. esxtop's guides name 10 % as the limit, where the rule here begins, too. Kernels before 6.18 count throttling (%THR) in it.",
+        explanation: "Run-queue wait; the guest sees it as steal. Mean of the vCPUs, field 2 of /proc/PID/task/TID/schedstat. 10 % is the usual esxtop limit; vmtax uses the same. Kernels before 6.18 count throttling (%THR) in it.",
         esxtop: "%RDY",
         metric: "vmtax_vm_thread_run_queue_wait_seconds",
         help: "Time that QEMU's threads were runnable without a CPU, by role.",
@@ -205,7 +205,7 @@ pub(super) const TABLE: &[Counter] = &[
     Counter {
         column: "BLKAVG",
         what: "mean time of a request in QEMU's block layer and below",
-        explanation: "From QEMU taking it off the virtqueue until its completion (QMP query-blockstats). esxtop's GAVG, which the guest sees, is longer by the virtqueue kick and the interrupt; it takes the guest's own counters (iostat in the guest) or `vmtax layers`. esxtop's QAVG is another time: that in the kernel's queue.",
+        explanation: "From QEMU taking it off the virtqueue until its completion (QMP query-blockstats). esxtop's GAVG is longer by the virtqueue kick and the interrupt: `vmtax layers --vm VM` traces it; the guest's own figure (AWAIT, iostat in the guest) is longer still by its queue. esxtop's QAVG is another time: that in the kernel's queue.",
         esxtop: "GAVG without virtqueue kick and interrupt; QAVG is the wait in the kernel's queue",
         needs: "QMP or libvirt",
         metric: "vmtax_vm_disk_request_seconds",
@@ -213,18 +213,18 @@ pub(super) const TABLE: &[Counter] = &[
         ..figure("blkavg", Time)
     },
     Counter {
-        column: "GAVG",
-        what: "mean time of a request as the guest sees it (level 1)",
-        explanation: "From the guest's own disk statistics, by QEMU's guest agent (guest-get-diskstats, QEMU 7.1 and newer) in the guest, which is asked from --level 1 on. Longer than BLKAVG by the guest's queue, the virtqueue kick and the interrupt.",
-        esxtop: "GAVG",
+        column: "AWAIT",
+        what: "guest await: mean time of a request as the guest's block layer counts it (level 1)",
+        explanation: "iostat's await: from the guest's own disk statistics, by QEMU's guest agent (guest-get-diskstats, QEMU 7.1 and newer) in the guest, which is asked from --level 1 on. Longer than BLKAVG by the guest's queue, the virtqueue kick and the interrupt.",
+        esxtop: "GAVG with the guest's own queue",
         needs: "level 1, guest agent",
         spare: 3,
         ..figure("gavg", Time)
     },
     Counter {
         column: "KAVG",
-        what: "of BLKAVG: in QEMU and the host's kernel, of the slowest disk that is itself a block device",
-        explanation: "BLKAVG - DAVG of the disk with the largest, where DAVG is known. Where the kernel splits requests at the device, a lower bound. `vmtax layers --vm VM` has it of each request, on any disk.",
+        what: "BLKAVG − DAVG of the slowest disk on a host block device: in QEMU and the host's kernel",
+        explanation: "BLKAVG − DAVG of the disk with the largest, where DAVG is known. Where the kernel splits requests at the device, a lower bound. `vmtax layers --vm VM` has it of each request, on any disk.",
         esxtop: "KAVG",
         needs: "as DAVG",
         spare: 3,
@@ -232,10 +232,10 @@ pub(super) const TABLE: &[Counter] = &[
     },
     Counter {
         column: "DAVG",
-        what: "mean time of requests at the host's device, of the slowest disk that is itself a block device",
-        explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms; of volumes (LVM, RAID) in ticks of the kernel's clock, so that the figure needs many requests. Of several disks the largest. A file's device counts the requests of all its users: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM, on any disk.",
+        what: "mean time of requests at the host's device, of the slowest disk on a host block device",
+        explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms; of volumes (LVM, RAID) in ticks of the kernel's clock, so that the figure needs many requests. Of several disks the largest. A file's device counts the requests of all processes: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM, on any disk.",
         esxtop: "DAVG",
-        needs: "QMP or libvirt, own VM or root; a disk that is itself a block device, `cache=none`",
+        needs: "QMP or libvirt, own VM or root; a disk on a host block device with `cache=none`",
         spare: 3,
         ..figure("davg", Time)
     },

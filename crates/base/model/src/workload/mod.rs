@@ -294,7 +294,7 @@ impl FromStr for Metric {
         let mut all = Metric::ALL.iter().copied();
         all.find(|metric| metric.id() == id).ok_or_else(|| {
             format!(
-                "unknown metric '{id}': `vmtax history` lists those that were measured; one of a newer vmtax takes that version"
+                "unknown metric '{id}': `vmtax history` lists the measured metrics; a metric of a newer vmtax needs that version"
             )
         })
     }

@@ -1,5 +1,5 @@
 //! From places in code to functions with names. What has no name keeps a place of its own: it is never counted to its
-//! neighbour.
+//! neighbor.
 
 use super::StackError;
 use super::elf::Elf;

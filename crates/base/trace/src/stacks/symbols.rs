@@ -273,7 +273,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_longest_name_of_an_address_and_its_neighbours() {
+    fn the_longest_name_of_an_address_and_its_neighbors() {
         let mut symbols = CodeSymbols::default();
         symbols.add(
             b"\0alias\0longer\0\xff\0",

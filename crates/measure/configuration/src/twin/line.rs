@@ -45,6 +45,8 @@ pub(crate) struct Line {
     pub words: Vec<String>,
     /// Programs before it that decide where and how QEMU runs.
     pub wrappers: Vec<String>,
+    /// Number of further command lines of QEMU in the text, which are not read.
+    pub further: usize,
 }
 
 impl Line {
@@ -59,8 +61,29 @@ impl Line {
     }
 
     fn search(text: &str, has_root_prompt: bool) -> Result<Option<Line>, TwinError> {
-        let (mut command, mut pieces) = (Command::default(), Pieces { rest: text });
-        while let Some(piece) = pieces.next()? {
+        let mut pieces = Pieces { rest: text };
+        let Some(first) = Line::next(&mut pieces, has_root_prompt)? else {
+            return Ok(None);
+        };
+        let mut further = 0;
+        // A command with a fault counts, and ends the search.
+        while let Some(line) = Line::next(&mut pieces, has_root_prompt).transpose() {
+            further += 1;
+            if line.is_err() {
+                break;
+            }
+        }
+        Ok(Some(Line { further, ..first }))
+    }
+
+    /// The next command of QEMU.
+    fn next(pieces: &mut Pieces<'_>, has_root_prompt: bool) -> Result<Option<Line>, TwinError> {
+        let mut command = Command::default();
+        loop {
+            let before = pieces.rest;
+            let Some(piece) = pieces.next()? else {
+                break;
+            };
             if piece.raw.starts_with('#') {
                 let begins = command.words.is_empty() || piece.begins_line;
                 if !(has_root_prompt && begins && piece.raw == "#") {
@@ -72,6 +95,8 @@ impl Line {
             }
             if piece.ends(&command.words) {
                 if let Some(line) = Line::of(std::mem::take(&mut command).words)? {
+                    // This piece begins the next command.
+                    pieces.rest = before;
                     return Ok(Some(line));
                 }
             }
@@ -119,7 +144,11 @@ impl Line {
         if words.iter().cloned().collect::<Arguments>().ask_for_help() {
             return Err(TwinError::Help);
         }
-        Ok(Some(Line { words, wrappers }))
+        Ok(Some(Line {
+            words,
+            wrappers,
+            further: 0,
+        }))
     }
 
     /// The programs before QEMU that decide where and how it runs.

@@ -100,7 +100,7 @@ fn behind_tap(queues: usize) -> Result<Made, MachineError> {
         .map_err(|e| MachineError::system(format!("configuring {}", outside()), e))?;
     configure(&outside(), *ECHO.ip())?;
     // The micro-guest answers no request for its hardware address; the other guests need none.
-    interface::set_neighbour(&outside(), NET_ADDRESS, mac_bytes(NET_MAC))
+    interface::set_neighbor(&outside(), NET_ADDRESS, mac_bytes(NET_MAC))
         .map_err(|e| MachineError::system(format!("naming the guest to {}", outside()), e))?;
     listening(ECHO, NetworkEnd::Tap(tap))
 }
@@ -156,7 +156,7 @@ fn behind_veth() -> Result<Made, MachineError> {
     listening(ECHO, NetworkEnd::Namespace(client.into()))
 }
 
-/// A network namespace of this thread's own, without IPv6: its discovery of neighbours would add packets.
+/// A network namespace of this thread's own, without IPv6: its discovery of neighbors would add packets.
 fn enter_new() -> Result<(), MachineError> {
     unshare(UnshareFlags::NEWNET).map_err(|e| MachineError::NoNamespace { source: e.into() })?;
     // A kernel without IPv6 has no such files.

@@ -70,8 +70,8 @@ pub(crate) fn set_mac(name: &str, mac: [u8; 6]) -> rustix::io::Result<()> {
 }
 
 /// Tells the kernel the hardware address of an address behind an interface, so that it does not ask for it.
-pub(crate) fn set_neighbour(name: &str, address: Ipv4Addr, mac: [u8; 6]) -> rustix::io::Result<()> {
-    let neighbour = Neighbour {
+pub(crate) fn set_neighbor(name: &str, address: Ipv4Addr, mac: [u8; 6]) -> rustix::io::Result<()> {
+    let neighbor = Neighbor {
         address: filled(&plain(address)),
         mac: filled(&hardware(mac)),
         flags: PERMANENT,
@@ -80,7 +80,7 @@ pub(crate) fn set_neighbour(name: &str, address: Ipv4Addr, mac: [u8; 6]) -> rust
     };
     let socket = control_socket()?;
     // SAFETY: it reads an `arpreq`, whose size and layout this is, and writes nothing.
-    unsafe { ioctl(&socket, Setter::<SET_NEIGHBOUR, Neighbour>::new(neighbour)) }
+    unsafe { ioctl(&socket, Setter::<SET_NEIGHBOUR, Neighbor>::new(neighbor)) }
 }
 
 /// Makes an open `/dev/net/tun` a tap of this name, which lasts as long as that is open; or a further queue of one, where
@@ -135,7 +135,7 @@ fn hardware(mac: [u8; 6]) -> [u8; 8] {
 
 /// An ARP entry, the kernel's `struct arpreq`.
 #[repr(C)]
-struct Neighbour {
+struct Neighbor {
     address: [u8; 16],
     mac: [u8; 16],
     flags: i32,

@@ -204,6 +204,10 @@ fn with_line(remedy: &Remedy, line: &str) -> String {
         (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
         (place, None) => format!(" ({place})"),
         (place, Some(ChangeCost::Live)) => format!(" ({place}, no restart)"),
+        // A parameter of KVM that is read when its module is loaded.
+        (SettingPlace::HostSysfs, Some(cost)) if remedy.line.contains("/etc/modprobe.d/") => {
+            format!(" (kernel module option, {cost})")
+        }
         (place, Some(cost)) => format!(" ({place}, {cost})"),
     };
     let line = only_if(!line.is_empty(), format!(": `{line}`"));

@@ -7,7 +7,7 @@ use crate::view;
 use crate::view::verdict::{self, Pair, interval};
 use vmtax_findings::{CheckFindings, CheckedRow, Verdict};
 
-/// Makes the report of a check: metrics with their limits, passed or worse.
+/// Makes the report of a check: metrics with their thresholds, passed or worse.
 pub fn report(findings: &CheckFindings) -> Report<'static> {
     let outcome_of = |row: &&CheckedRow| match row.comparison.verdict {
         Verdict::Slower => Cell::strong("worse").tone(Tone::Bad),
@@ -16,7 +16,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
     };
     let sides = ["then", "now"].map(|name| figures(name).spare(3));
     let ci = figures(format!("{} CI", percent(coverage(findings))));
-    let table = Table::of("Metrics against their limits", &findings.rows)
+    let table = Table::of("Metrics and their thresholds", &findings.rows)
         .column(words("metric").cut(24, 14), |row| {
             format!("{} on {}", row.metric, row.place)
         })
@@ -25,11 +25,11 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         })
         .column(figures("slowdown (paired)"), |row| pair(row).text())
         .column(ci.spare(2), |row| interval(&row.comparison.ratio))
-        .column(figures("limit"), |row| most(row))
+        .column(figures("threshold"), |row| most(row))
         .column(figures("rounds").spare(1), |row| {
             format!("{}, {}", row.rounds.0, row.rounds.1)
         })
-        .column(words("outcome"), outcome_of)
+        .column(words("result"), outcome_of)
         .done()
         .notes(notes(findings));
     let confidence = percent(findings.confidence);
@@ -37,7 +37,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         study: "check",
         title: format!("{} checked against {}", findings.now, findings.baseline),
         basis: vec![format!(
-            "worse: exceeds its limit at {confidence} confidence"
+            "worse: exceeds its threshold at {confidence} confidence"
         )],
         answer: outcome(findings),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
@@ -64,7 +64,7 @@ fn pair(row: &CheckedRow) -> Pair {
 fn notes(findings: &CheckFindings) -> Vec<String> {
     let opposed = |row: &CheckedRow| pair(row).is_opposed();
     let meaning = "Then and now: medians of the rounds. Slowdown: the median of the ratios (paired) of each round now to each \
-                   round then; for a rate, then to now. Worse: the whole interval is above the limit.";
+                   round then; for a rate, then to now. Worse: the whole interval is above the threshold.";
     let opposed = verdict::opposed_note(findings.rows.iter().any(opposed));
     [meaning.to_owned()].into_iter().chain(opposed).collect()
 }
@@ -116,27 +116,26 @@ fn with_verdict(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Ite
 fn outcome(findings: &CheckFindings) -> String {
     let worse: Vec<&CheckedRow> = with_verdict(findings, Verdict::Slower).collect();
     let unsaid = with_verdict(findings, Verdict::TooFewRounds).count();
-    let unsaid = only_if(
-        unsaid > 0,
-        format!(" Of {unsaid} there are too few rounds to say."),
-    );
+    let unsaid = only_if(unsaid > 0, format!(" {unsaid} not tested: too few rounds."));
     let rows = findings.rows.len();
     match worse.as_slice() {
         [] if findings.tested_nothing() => format!(
             "None of {rows} metrics could be tested: too few rounds. Measure both with more --rounds."
         ),
-        [] => format!("No metric of {rows} is shown to be worse by more than it may be.{unsaid}"),
+        [] => {
+            format!("None of {rows} metrics is worse by more than its threshold.{unsaid}")
+        }
         [one] => format!("Worse: {}.{unsaid}", sentence(one, findings)),
         all => {
             let worse = all.len();
-            format!("{worse} of {rows} metrics are worse by more than they may be.{unsaid}")
+            format!("{worse} of {rows} metrics are worse by more than their thresholds.{unsaid}")
         }
     }
 }
 
 fn sentence(row: &CheckedRow, findings: &CheckFindings) -> String {
     format!(
-        "{} on {} has a slowdown of {} (median of paired ratios, {} CI {}; {} instead of {}; {} and {} rounds); the limit is {}",
+        "{} on {} has a slowdown of {} (median of paired ratios, {} CI {}; {} instead of {}; {} and {} rounds); the threshold is {}",
         row.metric,
         row.place,
         ratio(row.comparison.ratio.median),

@@ -19,7 +19,10 @@ pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Sectio
         let directions = packets.nics.iter().flat_map(|nic| nic.kinds.all());
         let columns = packets.layers.columns.iter().zip(directions);
         let quality = columns.map(|(column, used)| quality(column, used));
-        let (class, untraced) = (DeviceClass::Net, "the untraced runs do not time packets");
+        let (class, untraced) = (
+            DeviceClass::Net,
+            "not measured, the untraced runs do not time packets",
+        );
         all.extend(layers::of_runs(&packets.layers, class, quality, untraced));
     }
     all

@@ -32,13 +32,14 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
             command: shell_line(&findings.command),
         },
         answer: match findings.machines.is_empty() {
-            true => "No machine was measured: there is nothing to show.".to_owned(),
+            true => "No machine was measured.".to_owned(),
             false if answers.is_empty() => {
                 "No exit by KVM or QEMU was measured: the tables have each kind.".to_owned()
             }
             false => answers.join(" "),
         },
-        advice: findings.advice.clone(),
+        // Advice without a measurement would have figures of none.
+        advice: only_if(!findings.machines.is_empty(), findings.advice.clone()),
         notices: vec![
             Notice::missing("Not measured", missing(findings)),
             Notice::warnings(view::in_words(&findings.warnings)),
@@ -107,11 +108,16 @@ fn section(machine: &MachineExits) -> Section<'_> {
         }
     });
     let title = format!("{}, {}", machine.machine, machine.qemu);
+    let stamps = all(machine).filter(|kind| kind.label.starts_with("no exit"));
+    let stamps = stamps
+        .map(|kind| format!("\"{}\"", kind.label))
+        .joined(", ");
+    let stamps = only_if(
+        !stamps.is_empty(),
+        format!(" {stamps}: two rdtsc alone, not subtracted."),
+    );
     let figure = Figure {
-        caption: format!(
-            "{} The rows \"no exit\" are two rdtsc alone and not subtracted.",
-            MARKS_CAPTION
-        ),
+        caption: format!("{MARKS_CAPTION}{stamps}"),
         table: Some(table(machine, &title)),
         below: true,
         ..Figure::new(Marks(marks.collect()))

@@ -31,6 +31,7 @@ pub fn report<'a>(
 ) -> Report<'a> {
     let what = if is_model(found) { "model" } else { "class" };
     let classes = counted(found.classes.len() as u64, what).replace("classs", "classes");
+
     let [first, last] = &found.dates;
     let to = only_if(first != last, format!(" to {last}"));
     let basis = [
@@ -87,7 +88,7 @@ fn by(ratio: f64) -> String {
 
 fn answer(found: &FleetFindings) -> String {
     if found.hosts.is_empty() {
-        return "No hosts can be compared: that takes 5 hosts of a class with the same workload and settings."
+        return "No hosts can be compared: a class needs 5 hosts with the same workload and settings."
             .to_owned();
     }
     let (all, others) = (count(found.hosts.len() as u64), others(found));
@@ -99,15 +100,17 @@ fn answer(found: &FleetFindings) -> String {
     let candidates = found.with(HostVerdict::TooFewRuns).count();
     let said = match (candidates, found.metric_outliers.is_empty()) {
         _ if !outliers.is_empty() => outliers,
-        (0, true) => format!("None of {all} hosts is shown to be slower or faster than {others}"),
+        (0, true) => format!("None of {all} hosts is significantly slower or faster than {others}"),
         (0, false) => outliers_in_metrics(found),
         _ => format!(
-            "{candidates} of {all} hosts may differ from {others}: measure them again, their runs are too few"
+            "{candidates} of {all} hosts may differ from {others}, but have too few runs: measure them again"
         ),
     };
     match found.cause() {
         Some(cause) => format!("{said}. {}.", cause_text(found, cause)),
-        None if found.has_outliers() => format!("{said}. No recorded fact is shown to explain it."),
+        None if found.has_outliers() => {
+            format!("{said}. No recorded host property (fact) explains it.")
+        }
         None => format!("{said}."),
     }
 }
@@ -149,14 +152,14 @@ fn cause_text(found: &FleetFindings, cause: &FactEffect) -> String {
     let range = share_interval(&cause.explained);
     let range = range.map_or(String::new(), |text| format!(", 95 % CI {text}"));
     let named = value(cause).map_or(String::new(), |value| format!(" {}", shown(&value.value)));
-    let what = only_if(!found.has_outliers(), " of what hosts differ by");
+    let what = only_if(!found.has_outliers(), " of the difference between hosts");
     let same: Vec<&str> = cause.same_as.iter().map(String::as_str).collect();
     let same = only_if(
         !same.is_empty(),
         format!("; {} divides the hosts in the same way", names(&same)),
     );
     let fact = &cause.fact;
-    format!("The fact that explains most{what}: {fact}{named} ({share}{range}{same})")
+    format!("The host property that explains most{what}: {fact}{named} ({share}{range}{same})")
 }
 
 /// The value of a fact that matters: that of most outliers, else the one furthest from the most common.
@@ -242,14 +245,24 @@ fn hosts(found: &FleetFindings) -> Option<Section<'_>> {
         .map(|class| class.name.as_str())
         .collect();
     let chart = lanes(found, &names, |i| class(&found.hosts[i]));
-    let note = "cost: over that of the class's median host, the median over metrics and runs; p: corrected for all hosts and metrics.";
+    let note = "cost: relative to the class's median host, median over metrics and runs; p: corrected for all hosts and metrics.";
     let figure = Figure {
         caption: format!("{CAPTION}{hidden}"),
         ..Figure::new(chart)
     };
-    let table = table.done().most(MOST).notes(vec![note.to_owned()]);
+    let listed = found.hosts.iter().take(listed);
+    let missing = no_interval(listed.map(|host| &host.ratio));
+    let notes = [note.to_owned()].into_iter().chain(missing).collect();
+    let table = table.done().most(MOST).notes(notes);
     let blocks = [Block::Figure(figure), Block::Table(table)];
     (!found.hosts.is_empty()).then(|| Section::new(title, blocks))
+}
+
+/// The reason why a cell has no interval; `None` where all have one.
+fn no_interval<'a>(mut ratios: impl Iterator<Item = &'a Estimate>) -> Option<String> {
+    ratios
+        .any(|ratio| ratio.interval.is_none())
+        .then(|| "–: fewer than 6 runs, too few for a 95 % CI.".to_owned())
 }
 
 fn verdict(verdict: HostVerdict) -> Cell {
@@ -281,7 +294,8 @@ fn metrics(found: &FleetFindings) -> Option<Section<'_>> {
         .column(figures("95 % CI").spare(2), |o| interval(&o.ratio))
         .column(figures("p"), |o| p_value(o.p))
         .column(words("result"), |o| verdict(o.verdict));
-    let table = table.done().most(MOST);
+    let missing = no_interval(found.metric_outliers.iter().map(|one| &one.ratio));
+    let table = table.done().most(MOST).notes(missing.into_iter().collect());
     (!found.metric_outliers.is_empty()).then(|| Section::new("Outliers in single metrics", [table]))
 }
 
@@ -289,10 +303,10 @@ fn facts(found: &FleetFindings) -> Option<Section<'_>> {
     let first = found.facts.first()?;
     let what = match found.has_outliers() {
         true => "the outliers' difference",
-        false => "what hosts differ by",
+        false => "the difference between hosts",
     };
-    let table = Table::of("Facts", &found.facts)
-        .column(words("fact").cut(28, 14), |fact| {
+    let table = Table::of("Host properties", &found.facts)
+        .column(words("host property (fact)").cut(28, 14), |fact| {
             match fact.p <= FLEET_LEVEL {
                 true => Cell::strong(fact.fact.as_str()),
                 false => Cell::from(fact.fact.as_str()).tone(Tone::Soft),
@@ -317,13 +331,13 @@ fn facts(found: &FleetFindings) -> Option<Section<'_>> {
             cost.map_or(NONE.to_owned(), |cost| ratio(cost.median))
         });
     let note = format!(
-        "explains: the share of {what} that is gone when hosts with the same value are compared; p: corrected for all facts, \
-         above {FLEET_LEVEL} inconclusive; value: that of most outliers; its cost is over that of hosts with the most common value."
+        "explains: the share of {what} that disappears when only hosts with the same value are compared; p: corrected for all properties, \
+         above {FLEET_LEVEL} inconclusive; value: that of most outliers; its cost is relative to hosts with the most common value."
     );
     let table = Block::Table(table.done().most(MOST).notes(vec![note]));
     let is_drawn = found.cause().is_some() && found.first_fact.len() == found.hosts.len();
     let chart = is_drawn.then(|| Block::Figure(by_value(found, first)));
-    let title = format!("Facts that explain {what}");
+    let title = format!("Host properties (facts) that explain {what}");
     Some(Section::new(title, chart.into_iter().chain([table])))
 }
 

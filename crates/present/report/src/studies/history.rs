@@ -41,13 +41,14 @@ pub fn report<'a>(
         shared(findings),
     ];
     let more = findings.series.len().saturating_sub(DRAWN);
-    let more_text = format!("{more} more series: -o FILE plots all, --machine one machine's.");
+    let more_text =
+        format!("{more} more series: -o FILE plots all, --machine those of one machine.");
     let more = (more > 0).then(|| Section::new("", [Block::Text(more_text)]));
     let sections = findings.series.iter().enumerate();
     let sections = sections.map(|(i, series)| section(findings, series, i));
-    let intro = "Each dot is the median over one run's rounds, its stroke the 95 % interval; runs from left to right in order \
+    let intro = "Each dot is the median over one run's rounds, its error bar the 95 % interval; runs from left to right in order \
                  of time. A dashed line is a change, a level line the median between changes; a ring is a run whose \
-                 recording is gone.";
+                 recording was deleted.";
     let method = split(findings).into_iter();
     Report {
         study: "history",
@@ -98,13 +99,42 @@ fn answer(findings: &HistoryFindings, changes: usize) -> String {
     });
     let last = last.max_by_key(|(.., run)| run.map(|run| &run.started));
     let Some((series, change, run)) = last else {
-        let all = findings.series.len();
-        return format!("{label} did not change significantly ({all} series).");
+        return unchanged_metric(findings);
     };
     let run = run.map_or(String::new(), |run| format!(" in run {}", run.folder));
     let count = counted(changes as u64, "time");
     let (change, place) = (change_label(change), series_label(series));
     format!("{label} changed {count}; last{run}: {change} ({place}).")
+}
+
+/// The answer about a metric without a change: that it has none, or that it has too few runs to find one.
+fn unchanged_metric(findings: &HistoryFindings) -> String {
+    let label = findings.metric.label();
+    let (all, most) = (&findings.series, most_runs(findings));
+    if most < FEWEST_RUNS {
+        let runs = match all.as_slice() {
+            [_] => runs(most),
+            _ => format!("at most {} in each of {} series", runs(most), all.len()),
+        };
+        return format!("{label}: {runs}, too few to find a change ({FEWEST_RUNS} needed).");
+    }
+    let short = all
+        .iter()
+        .filter(|series| series.figures.len() < FEWEST_RUNS);
+    let short = match short.count() {
+        0 => String::new(),
+        n => format!("; {n} of them with too few runs to find a change"),
+    };
+    format!(
+        "{label} did not change significantly ({} series{short}).",
+        all.len()
+    )
+}
+
+/// Runs of the series that has most.
+fn most_runs(findings: &HistoryFindings) -> usize {
+    let runs = findings.series.iter().map(|series| series.figures.len());
+    runs.max().unwrap_or_default()
 }
 
 fn section<'a>(
@@ -192,9 +222,9 @@ pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
         .column(words("first").spare(1), |e| when(&e.first))
         .column(words("last").spare(2), |e| when(&e.last));
     let note = "A series is what was measured under the same conditions: CPUs, variant, size, settings. \
-                `vmtax history METRIC` draws a metric's.";
+                `vmtax history METRIC` plots one metric.";
     let block = match entries.is_empty() {
-        true => Block::Text("No run has left a figure yet: `vmtax run --quick` does.".to_owned()),
+        true => Block::Text("No runs yet: `vmtax run --quick` adds one.".to_owned()),
         false => Block::Table(table.done().notes(vec![note.to_owned()])),
     };
     Report {
@@ -268,13 +298,13 @@ fn unchanged(series: &SeriesFindings) -> String {
     let count = series.figures.len();
     if count < FEWEST_RUNS {
         let runs = runs(count);
-        return format!("No change can be found in {runs} yet: it takes {FEWEST_RUNS}.");
+        return format!("{runs}: too few to find a change ({FEWEST_RUNS} needed).");
     }
     let older = only_if(
         series.searched < count,
         format!(" in the last {}", runs(series.searched)),
     );
-    format!("No change shown{older}.")
+    format!("No significant change{older}.")
 }
 
 /// A change in a sentence.
@@ -293,8 +323,8 @@ fn sentence(number: usize, change: &Change, series: &SeriesFindings, metric: Met
 
 fn facts(change: &Change, series: &SeriesFindings) -> String {
     if change.facts.is_empty() {
-        return "No fact that is recorded changed with it: neither kernels nor QEMU nor vmtax. Check what else the host did, \
-                its firmware, its neighbours."
+        return "No recorded property (fact) changed with it: neither kernels nor QEMU nor vmtax. Check other load on the host, \
+                its firmware, and, in a VM, its neighbors."
             .to_owned();
     }
     let one = |f: &FactChange| {
@@ -313,5 +343,6 @@ fn facts(change: &Change, series: &SeriesFindings) -> String {
 fn deleted(series: &SeriesFindings) -> Option<String> {
     let gone = series.figures.iter().filter(|f| !f.run.recorded).count();
     let runs = runs(gone);
-    (gone > 0).then(|| format!("○: the recordings of {runs} are gone; their figures are kept."))
+    let recordings = if gone == 1 { "recording" } else { "recordings" };
+    (gone > 0).then(|| format!("○: {recordings} of {runs} deleted; figures kept."))
 }

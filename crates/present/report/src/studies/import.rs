@@ -8,7 +8,7 @@ use crate::number::{count, nanoseconds};
 use crate::text::{Joined, only_if};
 use crate::view::{origin, vm};
 use vmtax_findings::{ImportFindings, VmLayers};
-use vmtax_model::{ImportedFile, JoinedClock, TraceSide};
+use vmtax_model::{ImportedFile, JoinedClock, TraceSide, VmFacts};
 use vmtax_recording::Recording;
 
 /// Makes the report of imported traces.
@@ -36,7 +36,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
     let mut report = Report {
         study: "layers",
         title: format!("Imported traces of {name}"),
-        basis: [of_vm.map_or_else(Vec::new, vm::basis), files(found)].concat(),
+        basis: [of_vm.map_or_else(Vec::new, described), files(found)].concat(),
         answer: parts.first().map_or("", |part| &part.answer).to_owned() + &lost(found),
         next: vec![format!("{} --details", origin.command)],
         notices: vec![Notice::not_observed(missing)],
@@ -60,6 +60,15 @@ pub fn report<'a>(recording: &'a Recording, found: &'a ImportFindings) -> Report
     report
 }
 
+/// The basis of a VM; without its name where the title has all that is known of it.
+fn described(vm: &VmFacts) -> Vec<String> {
+    let mut basis = vm::basis(vm);
+    if vm.pid == 0 {
+        basis.remove(0);
+    }
+    basis
+}
+
 /// The report of a kernel's block requests of which nothing says that the kernel is a VM's or its host's.
 fn of_disks<'a>(
     recording: &'a Recording,
@@ -71,7 +80,7 @@ fn of_disks<'a>(
         || "No block request of the trace is complete.".to_owned(),
         |first| {
             format!(
-                "{} of {} takes {} (mean), from the block layer taking it to its completion.",
+                "{} of {} takes {} (mean) from issue to completion in the block layer.",
                 vm_layers::one(first.traced.kind),
                 first.disk,
                 unbroken(first.gavg.mean_ns)

@@ -56,7 +56,7 @@ pub fn with_printed<'a>(findings: &'a Findings, printed: &'a [PrintedRow]) -> Ve
     all.chain(printed.iter().map(row)).collect()
 }
 
-/// Returns the rows in groups: neighbours with the same heading.
+/// Returns the rows in groups: neighbors with the same heading.
 pub fn groups<'r, 'a>(
     rows: &'r [MetricRow<'a>],
 ) -> impl Iterator<Item = (&'a str, &'r [MetricRow<'a>])> {

@@ -124,7 +124,7 @@ fn undecided(findings: &ShareFindings, cells: &[Option<Estimate>]) -> String {
         .iter()
         .min_by(|a, b| a.1.median.total_cmp(&b.1.median));
     match fastest {
-        None => format!("no method has a figure beside {base}"),
+        None => format!("no method except {base} has a figure"),
         Some((column, cost)) if cost.median < 1.0 => {
             let (title, times) = (title(column), ratio(cost.median));
             format!(
@@ -215,7 +215,7 @@ fn figure_by_figure<'a>(findings: &ShareFindings, cached: Option<&str>) -> Vec<S
     let section = |(workload, rows): (WorkloadName, Vec<&ShareRow>)| {
         let table = metrics_table(findings, workload, &rows, cached);
         let block = drawn(findings, rows.iter().map(group).collect(), table);
-        Section::detail(format!("Figure by figure: {workload}"), [block])
+        Section::detail(format!("Per metric: {workload}"), [block])
     };
     let workloads = by_workload(&findings.rows, |row| row.metric);
     workloads.into_iter().map(section).collect()
@@ -264,7 +264,7 @@ fn drawn<'a>(findings: &ShareFindings, groups: Vec<(String, Vec<Row>)>, table: T
     }
     let (base, scale) = (base(findings), bars.scale());
     let caption = format!(
-        "Cost over {base}, the median of the rounds' ratios (paired); left of the line is faster. {scale} The whisker is the 95 % CI; a \
+        "Cost relative to {base} (baseline), the median of the rounds' ratios (paired); left of the line is faster. {scale} The whisker is the 95 % CI; a \
          pale bar is inconclusive."
     );
     Block::Figure(Figure {
@@ -301,7 +301,7 @@ fn tournament(findings: &ShareFindings, cached: Option<&str>) -> Table {
         }
     }
     let note = format!(
-        "×: cost over {}'s, below ×1 is faster; native, without a guest, is the reference. Single operations \
+        "×: cost relative to {} (baseline), below ×1 is faster; native, without a guest, for comparison only. Single operations \
          differ more: --details. CPU: seconds of guest, QEMU and server in one round.",
         base(findings)
     );
@@ -362,10 +362,16 @@ fn metrics_table(
         .iter()
         .flat_map(|row| pairs(row, base))
         .any(Pair::is_opposed);
+    let unsupported = rows.iter().flat_map(|row| &row.cells);
+    let unsupported = distinct(unsupported.filter_map(|cell| cell.unsupported.clone()));
+    let unsupported = unsupported
+        .into_iter()
+        .map(|reason| format!("{NONE}: unsupported ({reason})."));
     let notes = cached
         .map(str::to_owned)
         .into_iter()
-        .chain(verdict::opposed_note(opposed));
+        .chain(verdict::opposed_note(opposed))
+        .chain(unsupported);
     table.done().in_parts().notes(notes.collect())
 }
 
@@ -379,7 +385,7 @@ fn figure(row: &ShareRow, base: usize, cell: &ShareCell) -> String {
             format!("{} {paired}", value(row.metric.unit(), s.median))
         }
         (Some(s), None) => value(row.metric.unit(), s.median),
-        (None, _) if cell.unsupported.is_some() => "none".to_owned(),
+
         (None, _) => NONE.to_owned(),
     }
 }

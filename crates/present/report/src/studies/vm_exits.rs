@@ -6,7 +6,7 @@ use crate::number::{count, counted, nanoseconds, percent, were};
 use crate::text::{listed, only_if};
 use crate::view::{origin, vm};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_findings::{ExitActivity, ExitCount, GuestExits, VmExits};
 use vmtax_model::AddressSpace;
 use vmtax_recording::Recording;
@@ -51,11 +51,21 @@ fn answer(found: &VmExits) -> String {
         let per_s = rate(counted as f64 / exits.seconds.max(f64::MIN_POSITIVE));
         return format!("{name} makes {per_s} VM exits a second, by KVM's counters.");
     }
-    let per_s = rate(exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum());
     let device = dearest_device(exits).unwrap_or_default();
     let clauses: Vec<String> = without_cost(exits).into_iter().chain(cost(exits)).collect();
     let times = only_if(!clauses.is_empty(), format!(": {}", clauses.join("; ")));
-    format!("{name} makes {per_s} VM exits a second{times}.{lost}{device}")
+    format!("{}{times}.{lost}{device}", number(exits, &name))
+}
+
+/// "web01 makes 200 VM exits a second"; of less than a second their number, since a rate would be an extrapolation.
+fn number(exits: &GuestExits, name: &str) -> String {
+    if exits.seconds < 1.0 {
+        let all: u64 = exits.vcpus.iter().map(|vcpu| vcpu.count).sum();
+        let (all, time) = (counted(all, "VM exit"), nanoseconds(exits.seconds * 1e9));
+        return format!("{all} of {name} in {time}");
+    }
+    let per_s = rate(exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum());
+    format!("{name} makes {per_s} VM exits a second")
 }
 
 fn rate(per_s: f64) -> String {
@@ -128,38 +138,59 @@ fn cost(exits: &GuestExits) -> Option<String> {
     Some(format!("{which}{known} take {whole}{of}{most}"))
 }
 
+/// Accesses to a device.
+#[derive(Default)]
+struct DeviceAccesses {
+    exits: ExitCount,
+    /// Its addresses that were accessed: `port 0xcf8`, `0xfee000b0`.
+    addresses: BTreeSet<String>,
+}
+
 /// A sentence about the device whose accesses take most time; where none has a time, of the most accessed. An address whose device
 /// is not known counts as a device of its own.
 fn dearest_device(exits: &GuestExits) -> Option<String> {
-    let mut devices: BTreeMap<String, ExitCount> = BTreeMap::new();
+    let mut devices: BTreeMap<String, DeviceAccesses> = BTreeMap::new();
     for access in &exits.addresses {
+        let address = match access.space {
+            AddressSpace::Port => format!("port {:#x}", access.address),
+            AddressSpace::Memory | AddressSpace::Msr => format!("{:#x}", access.address),
+        };
         let name = match (access.device.as_str(), access.space) {
             ("", AddressSpace::Msr) => continue,
-            ("", AddressSpace::Port) => format!("an unknown device at port {:#x}", access.address),
-            ("", AddressSpace::Memory) => format!("an unknown device at {:#x}", access.address),
+            ("", _) => format!("unknown device at {address}"),
             (name, _) => name.to_owned(),
         };
-        let sum = devices.entry(name).or_default();
+        let device = devices.entry(name).or_default();
+        device.addresses.insert(address);
+        let sum = &mut device.exits;
         sum.count += access.exits.count;
         sum.per_s += access.exits.per_s;
         sum.timed += access.exits.timed;
         sum.total_ns += access.exits.total_ns;
     }
-    let most_of = |sum: &ExitCount| (sum.total_ns, sum.count as f64);
-    let most = |a: &ExitCount, b: &ExitCount| {
+    let most_of = |device: &DeviceAccesses| (device.exits.total_ns, device.exits.count as f64);
+    let most = |a: &DeviceAccesses, b: &DeviceAccesses| {
         let order = most_of(a).partial_cmp(&most_of(b));
         order.unwrap_or(Ordering::Equal)
     };
-    let (name, sum) = devices.iter().max_by(|a, b| most(a.1, b.1))?;
+    let (name, device) = devices.iter().max_by(|a, b| most(a.1, b.1))?;
+    let mut addresses = device.addresses.iter();
+    let address = match (addresses.next(), addresses.next()) {
+        (Some(only), None) if !name.ends_with(only.as_str()) => format!(" ({only})"),
+        _ => String::new(),
+    };
+    let sum = &device.exits;
     let part = percent(exits.part_of_time(sum.total_ns));
     let (what, time) = match sum.timed {
-        0 => ("is accessed most", String::new()),
-        _ => ("takes most", format!(", {part} of the time")),
+        0 => ("Most accessed device", String::new()),
+        _ => ("Device with most time", format!(", {part} of the time")),
     };
-    let per_s = rate(sum.per_s);
-    Some(format!(
-        " Of devices, {name} {what}: {per_s} accesses a second{time}."
-    ))
+    let accesses = match exits.seconds < 1.0 {
+        true if sum.count == 1 => "1 access".to_owned(),
+        true => format!("{} accesses", count(sum.count)),
+        false => format!("{} accesses/s", rate(sum.per_s)),
+    };
+    Some(format!(" {what}: {name}{address}, {accesses}{time}."))
 }
 
 #[cfg(test)]
@@ -321,7 +352,7 @@ mod tests {
         let notify = access(memory, 0xfebf_b000, "virtio-pci-notify", 240, 23.0);
         assert_eq!(
             dearest_of(vec![notify.clone(), apm, control]),
-            " Of devices, apm-io takes most: 200 accesses a second, 3.0 % of the time."
+            " Device with most time: apm-io, 200 accesses/s, 3.0 % of the time."
         );
         let [unknown, rtc] = [
             access(memory, 0xfebf_b000, "", 240, 23.0),
@@ -329,7 +360,7 @@ mod tests {
         ];
         assert_eq!(
             dearest_of(vec![rtc, unknown]),
-            " Of devices, an unknown device at 0xfebfb000 takes most: 240 accesses a second, 2.3 % of the time."
+            " Device with most time: unknown device at 0xfebfb000, 240 accesses/s, 2.3 % of the time."
         );
         assert_eq!(
             dearest_of(vec![access(AddressSpace::Msr, 0x6e0, "", 9000, 90.0)]),

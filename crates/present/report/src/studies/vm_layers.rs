@@ -9,7 +9,7 @@ use crate::view::{layers as view, origin, vm};
 use vmtax_findings::{
     LayerColumn, RequestKind, State, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
 };
-use vmtax_model::{DeviceClass, Layer, Missing};
+use vmtax_model::{DeviceClass, Layer, Missing, Study};
 use vmtax_recording::Recording;
 
 /// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by
@@ -31,7 +31,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmLayers) -> Report<'a> {
         title: format!("{title} of {name}, by layer and state"),
         answer,
         tiles: tiles(found),
-        sections: sections(found),
+        sections: sections(recording, found),
         basis: vm::recorded(recording, &found.vm, Some(time)),
         next: vm::next(&origin, &found.vm),
         advice: found.layers.advice.clone(),
@@ -116,7 +116,7 @@ fn not_distinguished(column: &LayerColumn) -> Option<NotDistinguished> {
             text: format!("{percent:.0}\u{a0}% of this is {layer}: {what}, not distinguished"),
         })
     };
-    part(Layer::BelowVirtqueue, "QEMU and all beneath")
+    part(Layer::BelowVirtqueue, "QEMU and everything below it")
         .or_else(|| part(Layer::BelowGuest, "KVM, QEMU and the host"))
 }
 
@@ -148,7 +148,12 @@ fn mean_of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
         _ => "; its time at the host's device is not observed".to_owned(),
     };
     let (gavg, of_this) = (unbroken(requests.gavg.mean_ns), of_this(column));
-    format!("Mean (GAVG): {gavg}{parts}.{of_this}")
+    let name = if column.from_host {
+        "GAVG"
+    } else {
+        "guest await"
+    };
+    format!("Mean ({name}): {gavg}{parts}.{of_this}")
 }
 
 /// "A read".
@@ -231,7 +236,7 @@ fn tiles(found: &VmLayers) -> Vec<Tile> {
     texts.into_iter().map(tile).collect()
 }
 
-fn sections(found: &VmLayers) -> Vec<Section<'_>> {
+fn sections<'a>(recording: &Recording, found: &'a VmLayers) -> Vec<Section<'a>> {
     if found.layers.columns.is_empty() {
         return Vec::new();
     }
@@ -249,7 +254,10 @@ fn sections(found: &VmLayers) -> Vec<Section<'_>> {
     let quality = traced.map(|((traced, batching), column)| {
         quality(traced, column) + &sentences::batches(batching)
     });
-    let untraced = format!("a running VM has no untraced run of the same {what}");
+    let untraced = match recording.plan.study {
+        Study::Import(_) => "unknown, an imported trace has no untraced run".to_owned(),
+        _ => format!("not measured, a running VM has no untraced run of the same {what}"),
+    };
     all.extend(layers::of_runs(&found.layers, class, quality, &untraced));
     all
 }
@@ -286,7 +294,7 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
         .column(figures("in flight").spare(3), |row| {
             format!("{:.2}", row.in_flight)
         })
-        .columns(heads("GAVG"), |row| times(Some(&row.gavg)))
+        .columns(heads(total(found)), |row| times(Some(&row.gavg)))
         .columns(heads("KAVG"), |row| times(row.kavg.as_ref()))
         .columns(heads("DAVG"), |row| times(row.davg.as_ref()))
         .done()
@@ -294,10 +302,19 @@ pub(super) fn latencies(found: &VmLayers) -> Table {
         .notes(notes(found))
 }
 
+/// The name of the total latency: the host's, or the guest's where the guest was traced, too.
+fn total(found: &VmLayers) -> &'static str {
+    let main = found.layers.columns.first();
+    match main.is_none_or(|column| column.from_host) {
+        true => "GAVG",
+        false => "guest await",
+    }
+}
+
 /// The short form: a line for each card and direction.
 fn packet_latencies(found: &VmLayers) -> Table {
     let note = "Transmitted: from the doorbell to the receipt by the host's stack; received: from the tap's queue to the interrupt's delivery. \
-         The guest's own part is outside.";
+         The guest's own part is not included.";
     let idle = idle(found, "tap", "packets");
     Table::of("Latency by tap", &found.packets)
         .column(words("tap").broken(16, 8), |row| row.tap.clone())
@@ -313,19 +330,20 @@ fn packet_latencies(found: &VmLayers) -> Table {
 
 /// Returns the meaning of the columns, a description of the disks, and the disks that were not used.
 fn notes(found: &VmLayers) -> Vec<String> {
-    let main = found.layers.columns.first();
     let has_davg = found
         .requests
         .iter()
         .any(|requests| requests.davg.is_some());
-    let scope = if main.is_none_or(|column| column.from_host) {
-        "GAVG = KAVG + DAVG: from the guest's kick to the interrupt's delivery, as far as they are seen; DAVG the part at the host's device, KAVG the rest: \
-         notification, QEMU, host kernel, interrupt. The guest's own part is outside."
-    } else if has_davg {
-        "GAVG = KAVG + DAVG: from the guest's block layer taking a request to its completion there; DAVG the part at the host's \
-         device, KAVG the rest: guest kernel, notification, QEMU, host kernel, interrupt."
-    } else {
-        "GAVG: from the guest's block layer taking a request to its completion there."
+    let scope = match total(found) {
+        "GAVG" => {
+            "GAVG = KAVG + DAVG: from kick to interrupt delivery, or the first and last event traced; DAVG: at the host's device; KAVG: the rest \
+             (notification, QEMU, host kernel, interrupt). The guest's own part is not included."
+        }
+        _ if has_davg => {
+            "guest await = KAVG + DAVG: from issue to completion in the guest's block layer; DAVG: at the host's device; KAVG: the rest \
+             (guest kernel, notification, QEMU, host kernel, interrupt)."
+        }
+        _ => "guest await: from issue to completion in the guest's block layer.",
     };
     let disks = grouped(
         found

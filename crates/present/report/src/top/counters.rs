@@ -149,7 +149,7 @@ pub(super) fn unknown(counter: &Counter, vm: &VmRates, level: u8) -> String {
     match counter.name {
         "run" | "ready" => "none of its threads is known to be a vCPU".to_owned(),
         "throttled" => {
-            "the VM's cgroup has no cpu controller, or changed during the interval".to_owned()
+            "the VM's cgroup has no cpu controller, or the VM moved to another cgroup".to_owned()
         }
         "guest_steal" | "gavg" => no_agent(vm, level),
         "exits" => no_exits(vm),
@@ -167,7 +167,7 @@ pub(super) fn unknown(counter: &Counter, vm: &VmRates, level: u8) -> String {
 
 const NO_REQUESTS: &str = "no requests in the interval";
 
-const FROM_LEVEL_1: &str = "read from --level 1 on";
+const FROM_LEVEL_1: &str = "needs --level 1";
 
 fn no_exits(vm: &VmRates) -> String {
     match vm.accelerator {
@@ -218,7 +218,7 @@ fn no_device_time(vm: &VmRates) -> String {
         true => {
             "the kernel counts the times of a volume's requests in ticks, too long for so few requests"
         }
-        false => "no disk with requests is itself a block device of the host, opened with O_DIRECT",
+        false => "only for disks on a host block device with cache=none",
     };
     let vm = vm.argument();
     format!("{why}; `vmtax layers --vm {vm}` traces the VM's requests")

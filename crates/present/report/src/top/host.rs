@@ -62,7 +62,7 @@ fn memory_line(host: &HostRates) -> Option<String> {
     ))
 }
 
-/// "Host disks, all users: vda 605 µs a request, 34.0 IOPS"; `None` where none is known.
+/// "Host disks, all processes: vda 605 µs a request, 34.0 IOPS"; `None` where none is known.
 fn host_disks(vms: &[VmRates]) -> Option<String> {
     let disks = vms.iter().flat_map(|vm| &vm.disks);
     let devices = disks.filter_map(|disk| disk.device.as_ref());
@@ -81,7 +81,7 @@ fn host_disks(vms: &[VmRates]) -> Option<String> {
         None => format!("{name} no requests"),
     };
     let all = by_name.into_iter().map(text).joined("; ");
-    (!all.is_empty()).then(|| format!("Host disks, all users: {all}"))
+    (!all.is_empty()).then(|| format!("Host disks, all processes: {all}"))
 }
 
 /// A finding as a screen shows it: a sentence, the VMs that it is about, the command that comes next.
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(
             line.as_deref(),
             Some(
-                "Host disks, all users: dm-0 3.00 IOPS, too few for a mean time; sdb no requests; vda 605 µs a request, 34.0 IOPS"
+                "Host disks, all processes: dm-0 3.00 IOPS, too few for a mean time; sdb no requests; vda 605 µs a request, 34.0 IOPS"
             )
         );
         assert_eq!(host_disks(&[vm(vec![DiskRates::default()])]), None);

@@ -157,7 +157,7 @@ pub fn level_cost(sample: &TopSample) -> String {
         _ => "counters, QMP histograms, traces",
     };
     let (level, cpu) = (sample.level, sample.own_cpu * 100.0);
-    format!("level {level} ({does}): {cpu:.1} % of a CPU")
+    format!("level {level} ({does}) · vmtax itself uses {cpu:.1} % of a CPU")
 }
 
 #[cfg(test)]
@@ -310,7 +310,7 @@ mod tests {
             "{lines:?}"
         );
         assert!(
-            lines.contains(&"%ST, GAVG, p99, QD: read from --level 1 on.".to_owned()),
+            lines.contains(&"%ST, AWAIT, p99, QD: needs --level 1.".to_owned()),
             "{lines:?}"
         );
     }

@@ -14,12 +14,15 @@ pub fn title(column: &LayerColumn) -> String {
     if column.from_host {
         return column.variant.clone();
     }
+    let variant = only_if(!column.variant.is_empty(), format!(", {}", column.variant));
     let who = guest(column.machine);
+    if column.is_accelerator_unknown {
+        return format!("{who}{variant}");
+    }
     let on = column
         .machine
         .accelerator()
         .map_or("the host", Accelerator::as_str);
-    let variant = only_if(!column.variant.is_empty(), format!(", {}", column.variant));
     format!("{who} on {on}{variant}")
 }
 

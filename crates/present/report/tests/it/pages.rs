@@ -1,6 +1,7 @@
 //! Whole pages of each study's sample findings, as files: tests/pages. A page larger than 60 kB has no file.
 
 use crate::common::layers::{column, corrected, layers_recording, plain, varied};
+use crate::common::many_runs::{fleet, history, imported};
 use crate::common::studies::{
     antipatterns, command, compared, exits, grown, regressed, reproduced, shared, states,
     worker_states,
@@ -16,7 +17,7 @@ use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_findings::{Advice, CheckFindings, Estimate, LayerFindings, State, Summary, Thresholds};
 use vmtax_model::{
-    AbilityName, DeviceClass, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
+    AbilityName, DeviceClass, ImportedFiles, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
     VmFacts, VmIdentity, VmStudy, WorkloadName,
 };
 use vmtax_recording::Recording;
@@ -386,7 +387,7 @@ fn hosts(pages: &mut Pages) {
         ("vms-none", vec![]),
         ("vms-one-in-full", vec![full.clone()]),
         ("vms-one-of-two-in-full", vec![full, poor.clone()]),
-        ("vms-none-in-full", vec![poor.clone(), poor]),
+        ("vms-none-in-full", vec![poor, vm(9, "c", &[Monitor])]),
         (
             "vms-unsafe-and-common-names",
             named(&["b c", "$(x)", "-d", "same", "same"]),
@@ -408,6 +409,23 @@ fn hosts(pages: &mut Pages) {
     }
 }
 
+/// Many runs and hosts, and traces of other tools.
+fn others(pages: &mut Pages) {
+    for (name, runs) in [("history", 12), ("history-few-runs", 3)] {
+        let found = history(runs);
+        let page = report::history::report(&found, &[], "0.1.0", "vmtax history cpu.events");
+        pages.terminal(name, &page);
+    }
+    let found = fleet();
+    let page = report::fleet::report(&found, "dataset", "0.1.0", "vmtax fleet dataset");
+    pages.terminal("fleet", &page);
+    let mut r = layers_recording(1);
+    r.plan.study = Study::Import(ImportedFiles {
+        files: vec!["host.txt".into(), "guest.txt".into()],
+    });
+    pages.terminal("import", &report::import::report(&r, &imported()));
+}
+
 #[test]
 fn reports_are_the_pages_beside_the_tests() {
     let mut pages = Pages::default();
@@ -420,6 +438,7 @@ fn reports_are_the_pages_beside_the_tests() {
         diagnoses,
         tunings,
         hosts,
+        others,
     ]
     .iter()
     .for_each(|add| add(&mut pages));

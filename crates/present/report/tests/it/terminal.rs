@@ -101,25 +101,25 @@ fn no_difference_is_never_a_winner() {
         wide.contains("inconclusive") && !wide.contains("faster"),
         "{wide}"
     );
-    let coloured = overhead::report(&r, &f).terminal(
+    let colored = overhead::report(&r, &f).terminal(
         Style {
             width: 140,
             color: true,
         },
         false,
     );
-    let line = coloured
+    let line = colored
         .lines()
         .find(|l| l.trim_start().starts_with("clock_gettime"))
         .unwrap();
     let winner = ["31m", "32m", "33m"]
         .iter()
-        .any(|colour| line.contains(colour));
+        .any(|color| line.contains(color));
     assert!(line.contains("\u{1b}[90m(×") && !winner, "{line:?}");
 }
 
 #[test]
-fn colour_only_when_asked_for() {
+fn color_only_when_asked_for() {
     let r = recording(ALL, 6);
     let f = findings(&r);
     assert!(
@@ -222,10 +222,10 @@ fn doctor_fits_and_its_json_reads_back() {
     assert_eq!(json, host);
 }
 
-/// No line is wider, without its colours, and none of plain text ends in blanks.
+/// No line is wider, without its colors, and none of plain text ends in blanks.
 pub fn assert_within(text: &str, width: usize) {
     for line in text.lines() {
-        // Each colour ends in "m".
+        // Each color ends in "m".
         let visible: String = format!("m{line}")
             .split('\u{1b}')
             .map(|part| part.split_once('m').unwrap().1)

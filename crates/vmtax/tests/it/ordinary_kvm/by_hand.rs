@@ -274,7 +274,7 @@ fn figures_of_top_are_those_of_a_known_load_beside_another_vm() {
     };
     near_and_planted();
     let load = "load=disk:/dev/vda:30:100 load=cpu";
-    let _neighbour = guest(&vm.place, "neighbour", &["/dev/mapper/beside"], load, "");
+    let _neighbor = guest(&vm.place, "neighbor", &["/dev/mapper/beside"], load, "");
     near_and_planted();
 }
 

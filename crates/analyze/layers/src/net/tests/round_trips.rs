@@ -412,7 +412,7 @@ fn an_effect_before_its_cause_is_rejected_and_within_the_clocks_error_it_is_not(
 }
 
 #[test]
-fn clocks_that_may_differ_by_more_than_a_round_trip_do_not_mix_up_neighbours() {
+fn clocks_that_may_differ_by_more_than_a_round_trip_do_not_mix_up_neighbors() {
     for (passt, skew) in [
         (false, 0),
         (true, 0),

@@ -320,7 +320,7 @@ pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
     all
 }
 
-/// The columns of single traced runs. `quality` says how exact each is, `untraced` why it has no control. The main
+/// The columns of single traced runs. `quality` says how exact each is, `untraced` that it has no control, and why. The main
 /// column's tables are enough of a disk's requests; of packets all columns' are shown.
 pub fn of_runs<'a>(
     findings: &'a LayerFindings,
@@ -335,7 +335,7 @@ pub fn of_runs<'a>(
     if class == DeviceClass::Net {
         all.extend(findings.columns.iter().skip(1).flat_map(sums_and_segments));
     }
-    let overhead = format!("Tracing overhead: not measured, {untraced}.");
+    let overhead = format!("Tracing overhead: {untraced}.");
     let texts = quality.chain([overhead]).map(Block::Text);
     all.push(Section::new("", texts));
     all.extend(details(findings));

@@ -228,7 +228,8 @@ pub fn matched(column: &LayerColumn, runs: usize) -> String {
         n => format!("{} lost", counted(n, "event")),
     };
     let (matched, share, not) = (count(m.joined), joined(m), reasons(m, "; unmatched: "));
-    format!("{matched} of {all}{of} were matched in every layer ({share}){not}; {lost}")
+    let were = if m.joined == 1 { "was" } else { "were" };
+    format!("{matched} of {all}{of} {were} matched in every layer ({share}){not}; {lost}")
 }
 
 /// From this part on the requests that fio counted and that were traced differ.

@@ -41,7 +41,15 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a
 pub fn basis(recording: &Recording, findings: &Findings) -> Vec<String> {
     let guest = &recording.plan.guest;
     let (cpus, mib) = (counted(guest.cpus.into(), "CPU"), guest.memory_mib);
-    let each = format!("native and guests with {cpus}, {mib} MiB each");
+    let each = match recording
+        .plan
+        .machines
+        .iter()
+        .any(|machine| machine.is_guest())
+    {
+        true => format!("native and guests with {cpus}, {mib} MiB each"),
+        false => format!("native with {cpus}, {mib} MiB"),
+    };
     let run = view::run(recording, rounds_text(findings));
     [run, host(recording), vec![each]].concat()
 }

@@ -76,7 +76,15 @@ fn activities(exits: &GuestExits) -> Option<String> {
         "the vCPU is halted until an interrupt.",
     );
     let spinning = line(ExitActivity::Spinning, "the vCPU spins, as for a lock.");
-    let lines: Vec<String> = halted.into_iter().chain(spinning).collect();
+    // A trace without kvm_exit has both of an access.
+    let mut to_qemu = exits.reasons.iter().map(|one| one.reason.as_str());
+    let to_qemu = to_qemu.find(|reason| reason.starts_with("KVM_EXIT_"));
+    let to_qemu = to_qemu.map(|_| {
+        "KVM_EXIT_…: exits to QEMU (kvm_userspace_exit); port I/O, MMIO, MSR: accesses (kvm_pio, kvm_mmio, kvm_msr). \
+         One access may be in both."
+            .to_owned()
+    });
+    let lines: Vec<String> = halted.into_iter().chain(spinning).chain(to_qemu).collect();
     (!lines.is_empty()).then(|| lines.join(" "))
 }
 
@@ -89,6 +97,10 @@ fn title(exits: &GuestExits) -> String {
         n => {
             let rate = per_s(exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum());
             let (all, on, seconds) = (count(all), counted(n as u64, "vCPU"), exits.seconds);
+            if seconds < 1.0 {
+                let time = nanoseconds(seconds * 1e9);
+                return format!("VM exits: {all} in {time} on {on}");
+            }
             format!("VM exits: {all} in {seconds:.1} s on {on}, {rate}/s")
         }
     }

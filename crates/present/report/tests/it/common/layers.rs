@@ -342,6 +342,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
         machine,
         variant: variant.into(),
         from_host: false,
+        is_accelerator_unknown: false,
         rounds,
         matched: Matched {
             operations: 10_000,

@@ -1,6 +1,7 @@
 //! Recordings that look like real ones, made up around published figures (sysbench on native, KVM and TCG).
 
 pub mod layers;
+pub mod many_runs;
 pub mod studies;
 pub mod traced;
 
@@ -248,11 +249,9 @@ pub fn host() -> HostFacts {
                 "kvm",
                 "KVM",
                 Readiness::Limited,
-                "/dev/kvm opens, but emulates kernels: 8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode",
+                "runs user mode at full speed but emulates kernel mode: 8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode",
                 "Linux would boot at a microsecond an instruction, so tcg is measured instead of kvm.",
-                Some(
-                    "run on a host with vmx or svm: enable nested virtualisation in the machine underneath",
-                ),
+                Some("Ask the provider for nested virtualization, or use bare metal"),
             ),
             check(
                 "qemu",
