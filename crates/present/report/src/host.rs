@@ -129,11 +129,11 @@ fn observable(vms: &[VmFacts]) -> String {
     let all = vms.len();
     let lacking = vms
         .iter()
-        .flat_map(|vm| lacks(vm).map(|(what, _)| (what, vm.pid)));
-    let part = |(what, vms): (AbilityName, Vec<i32>)| match vms.len() {
-        _ if all == 1 => ability(what).to_owned(),
-        n if n == all => format!("{} (all {all} VMs)", ability(what)),
-        n => format!("{} ({n} of {all} VMs)", ability(what)),
+        .flat_map(|vm| lacks(vm).map(|(what, _)| (ability(vm.vmm, what), vm.pid)));
+    let part = |(what, vms): (&str, Vec<i32>)| match vms.len() {
+        _ if all == 1 => what.to_owned(),
+        n if n == all => format!("{what} (all {all} VMs)"),
+        n => format!("{what} ({n} of {all} VMs)"),
     };
     let parts = grouped(lacking).into_iter().map(part).joined(", ");
     match parts.is_empty() {
