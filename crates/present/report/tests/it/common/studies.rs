@@ -337,7 +337,6 @@ pub fn vcpu_states(vcpus: &[[f64; 2]]) -> ProfileFindings {
             fraction: 1.0 - running - runnable,
         }],
         slices: slices(running + runnable, WaitFor::Guest),
-        ..ThreadStates::default()
     };
     let states = StateFindings {
         source: StateSource::SchedulerEvents,
