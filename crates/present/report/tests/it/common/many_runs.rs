@@ -47,17 +47,17 @@ pub fn history(runs: u32) -> HistoryFindings {
     find_changes(Metric::CpuEvents, (1..=runs).map(figure).collect())
 }
 
-/// Thirteen hosts of one CPU model, of which three have older microcode and are slower, and one of another model.
+/// Twenty hosts of one CPU model, of which two have older microcode and are slower, and one of another model.
 pub fn fleet() -> FleetFindings {
     const RUNS: u32 = 5;
     let name = |host: u32| format!("node-{host:02}");
     let run = |host: u32, run: u32| {
-        let model = if host == 13 {
+        let model = if host == 20 {
             "Intel Xeon 6338"
         } else {
             "AMD EPYC 7763"
         };
-        let microcode = if host < 3 { "0xa001173" } else { "0xa0011d5" };
+        let microcode = if host < 2 { "0xa001173" } else { "0xa0011d5" };
         let facts = [
             ("host_cpu_model_name", model.to_owned()),
             ("host_cpu_microcode", microcode.to_owned()),
@@ -82,14 +82,14 @@ pub fn fleet() -> FleetFindings {
         unit: "ns".into(),
         better: Some(Better::Lower),
     };
-    let hosts = 0..14u32;
+    let hosts = 0..21u32;
     let runs: Vec<FleetRun> = hosts
         .flat_map(|host| (0..RUNS).map(move |number| run(host, number)))
         .collect();
     let measure = |(at, series): (u32, u32)| {
         let (host, number) = (at / RUNS, at % RUNS);
         let noise = f64::from((host * 5 + number * 3 + series) % 7) * 0.001;
-        let cost = if host < 3 { 1.08 } else { 1.0 };
+        let cost = if host < 2 { 1.08 } else { 1.0 };
         FleetFigure {
             run: at,
             series,
