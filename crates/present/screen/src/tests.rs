@@ -121,7 +121,7 @@ fn the_list_has_the_columns_that_fit_and_the_selected_ones_sentence() {
     for width in [80, 160] {
         let text = screen(&mut state, width);
         for part in [
-            "level 0 (counters): 0.4 % of a CPU",
+            "level 0 (counters), vmtax: 0.4 % CPU",
             "%RUN",
             "%RDY",
             "%THR",

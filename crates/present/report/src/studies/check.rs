@@ -23,7 +23,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         .columns(sides, |row| {
             [row.then, row.now].map(|median| value(row.metric.unit(), median))
         })
-        .column(figures("slowdown (paired)"), |row| pair(row).text())
+        .column(figures("slowdown"), |row| pair(row).text())
         .column(ci.spare(2), |row| interval(&row.comparison.ratio))
         .column(figures("threshold"), |row| most(row))
         .column(figures("rounds").spare(1), |row| {

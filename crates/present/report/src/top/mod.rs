@@ -157,7 +157,7 @@ pub fn level_cost(sample: &TopSample) -> String {
         _ => "counters, QMP histograms, traces",
     };
     let (level, cpu) = (sample.level, sample.own_cpu * 100.0);
-    format!("level {level} ({does}) · vmtax itself uses {cpu:.1} % of a CPU")
+    format!("level {level} ({does}), vmtax: {cpu:.1} % CPU")
 }
 
 #[cfg(test)]

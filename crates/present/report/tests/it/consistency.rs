@@ -315,12 +315,13 @@ fn unchecked(report: &Report<'_>) -> Vec<String> {
     for (table, _) in tables(report) {
         let column =
             |is: &dyn Fn(&str) -> bool| table.columns.iter().position(|column| is(&column.name));
-        let (Some(interval), Some(limit)) =
-            (column(&|n| n.ends_with(" CI")), column(&|n| n == "limit"))
-        else {
+        let (Some(interval), Some(limit)) = (
+            column(&|n| n.ends_with(" CI")),
+            column(&|n| n == "threshold"),
+        ) else {
             continue;
         };
-        let outcome = column(&|name| name == "outcome").unwrap();
+        let outcome = column(&|name| name == "result").unwrap();
         for row in rows(table) {
             let low = row[interval]
                 .text

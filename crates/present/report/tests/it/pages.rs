@@ -17,8 +17,8 @@ use std::path::Path;
 use vmtax_analysis::{Side, check, compare, compare_recordings, growth, shares};
 use vmtax_findings::{Advice, CheckFindings, Estimate, LayerFindings, State, Summary, Thresholds};
 use vmtax_model::{
-    AbilityName, DeviceClass, ImportedFiles, Interval, Machine, ObservedVm, Outcome, Readiness, RunState, Study,
-    VmFacts, VmIdentity, VmStudy, WorkloadName,
+    AbilityName, DeviceClass, ImportedFiles, Interval, Machine, ObservedVm, Outcome, Readiness,
+    RunState, Study, VmFacts, VmIdentity, VmStudy, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{self as report, COMMENT_LINES, Report, Style, findings_json};

@@ -47,12 +47,12 @@ pub fn history(runs: u32) -> HistoryFindings {
     find_changes(Metric::CpuEvents, (1..=runs).map(figure).collect())
 }
 
-/// Thirteen hosts of one CPU model, of which two have older microcode and are slower, and one of another model.
+/// Twenty hosts of one CPU model, of which two have older microcode and are slower, and one of another model.
 pub fn fleet() -> FleetFindings {
     const RUNS: u32 = 5;
     let name = |host: u32| format!("node-{host:02}");
     let run = |host: u32, run: u32| {
-        let model = if host == 13 {
+        let model = if host == 20 {
             "Intel Xeon 6338"
         } else {
             "AMD EPYC 7763"
@@ -82,7 +82,7 @@ pub fn fleet() -> FleetFindings {
         unit: "ns".into(),
         better: Some(Better::Lower),
     };
-    let hosts = 0..14u32;
+    let hosts = 0..21u32;
     let runs: Vec<FleetRun> = hosts
         .flat_map(|host| (0..RUNS).map(move |number| run(host, number)))
         .collect();
@@ -162,6 +162,7 @@ pub fn imported() -> ImportFindings {
     let mut layers = vm_requests(false);
     (layers.vm, layers.ended) = (vm.clone(), false);
     layers.missing.clear();
+    layers.layers.advice.clear();
     for column in &mut layers.layers.columns {
         column.is_accelerator_unknown = true;
     }
