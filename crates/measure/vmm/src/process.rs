@@ -12,6 +12,7 @@ use crate::qemu::{self, attach, disks, settings, threads};
 use crate::vm::images::images;
 use crate::vm::open_files::{OpenFile, vcpu_descriptors};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState,
@@ -39,6 +40,8 @@ pub enum NoMonitor {
     Silent(f64),
     /// vmtax asks no monitor of this VMM.
     NotAsked(Vmm),
+    /// This user may not connect to its QMP socket, for this reason.
+    Denied(String),
     /// Any other reason.
     Other(String),
 }
@@ -51,6 +54,7 @@ impl NoMonitor {
                 seconds,
                 has_client: false,
             } => NoMonitor::Silent(seconds),
+            VmmError::MonitorDenied(why) => NoMonitor::Denied(why),
             other => NoMonitor::Other(other.monitor_reason()),
         }
     }
@@ -70,7 +74,7 @@ impl NoMonitor {
             }
             .to_string(),
             NoMonitor::NotAsked(vmm) => format!("vmtax asks no monitor of {}", vmm.subject()),
-            NoMonitor::Other(why) => why.clone(),
+            NoMonitor::Denied(why) | NoMonitor::Other(why) => why.clone(),
         }
     }
 }
@@ -210,7 +214,10 @@ impl VmmProcess {
             false => self.free_monitor(),
         };
         match self.vmm {
-            Some(Vmm::Qemu) => settings::settings(monitor, &self.arguments()),
+            Some(Vmm::Qemu) => VmSettings {
+                qmp_socket: attach::qmp_socket(self.pid, &self.arguments()),
+                ..settings::settings(monitor, &self.arguments())
+            },
             _ => VmSettings::default(),
         }
     }
@@ -345,12 +352,22 @@ impl VmmProcess {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
             }
             Err(NoMonitor::NotAsked(_)) => "the kernel's figures are shown without it".to_owned(),
+            Err(NoMonitor::Denied(_)) => run_as(self.pid),
             _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }
     }
 
     fn arguments(&self) -> Arguments {
         Arguments::of(self.pid)
+    }
+}
+
+/// Advice for a process whose monitor only its user and root may ask.
+fn run_as(pid: i32) -> String {
+    let user = std::fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
+    match user {
+        Ok(0) | Err(_) => "run vmtax as root".to_owned(),
+        Ok(user) => format!("run vmtax as root or as QEMU's user (`sudo -u '#{user}' vmtax …`)"),
     }
 }
 

@@ -229,7 +229,7 @@ pub(super) fn read_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) 
             let file = disk.file.to_string_lossy();
             virsh(vm, &["blkdeviotune", "DOMAIN", &file])
         }
-        (false, false) => "QMP query-block: iops, bps".to_owned(),
+        (false, false) => qmp(vm, "query-block", &json!({})),
     }
 }
 

@@ -85,6 +85,9 @@ fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
 
 /// More rounds where there are too few, else what shows where most of the additional time comes from.
 fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Option<String> {
+    if view::has_no_working_guest(recording) {
+        return Some(view::CHECK_HOST.to_owned());
+    }
     let compared = recording
         .plan
         .machines
@@ -112,16 +115,19 @@ fn has_option(recording: &Recording, option: &str) -> bool {
 
 /// Returns the same command with another option; for a plan's file the command with the corresponding options.
 fn again_with(recording: &Recording, option: &str) -> String {
-    let command = &recording.manifest.command;
+    let command = view::command_again(recording);
     let own = match &command[..] {
         [_, study, ..] if study == "exec" => {
-            view::as_line(&view::with_option(command, option, None))
+            view::as_line(&view::with_option(&command, option, None))
         }
         _ => None,
     };
-    let plan = &recording.plan;
     own.unwrap_or_else(|| {
-        plan.on_same_guests(&format!("vmtax exec {option} -- {}", command_line(plan)))
+        let plan = Plan {
+            machines: view::working_machines(recording),
+            ..recording.plan.clone()
+        };
+        plan.on_same_guests(&format!("vmtax exec {option} -- {}", command_line(&plan)))
     })
 }
 

@@ -12,8 +12,8 @@ use crate::text::{Joined, only_if, when};
 use std::path::Path;
 use vmtax_findings::{Comparison, Findings, MachineColumn, OverheadRow, Verdict};
 use vmtax_model::{
-    Check, Guest, HostFacts, KernelFacts, KernelIdentity, Machine, Metric, Missing, PinnedCpus,
-    Plan, Readiness, SourceOfKernel, Warning, WorkloadName, shell_line,
+    Check, Guest, HostFacts, KernelFacts, KernelIdentity, Machine, Metric, Missing, Outcome,
+    PinnedCpus, Plan, Readiness, SourceOfKernel, TrialRecord, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -127,8 +127,41 @@ pub fn next_if_few(recording: &Recording, rounds: u32) -> Vec<String> {
 
 /// The command that makes a recording again with so many rounds.
 pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
+    let command = command_again(recording);
+    as_line(&with_option(&command, "--rounds", Some(&rounds.to_string())))
+}
+
+/// The command that checks the host, for what failed on it.
+pub const CHECK_HOST: &str = "vmtax doctor";
+
+/// The machines of a recording without those on which every trial failed.
+pub fn working_machines(recording: &Recording) -> Vec<Machine> {
+    let is_failed = |trial: &&TrialRecord| matches!(trial.outcome, Outcome::Failed { .. });
+    let has_failed = |machine: &Machine| {
+        let mut trials = recording.trials.iter().filter(|t| t.machine == *machine);
+        let failed = trials.clone().filter(is_failed).count();
+        failed > 0 && trials.all(|trial| is_failed(&trial))
+    };
+    let machines = recording.plan.machines.iter().copied();
+    machines.filter(|machine| !has_failed(machine)).collect()
+}
+
+/// Returns true if guests were to be measured, and every trial of each of them failed.
+pub fn has_no_working_guest(recording: &Recording) -> bool {
+    let is_guest = |machine: &Machine| machine.is_guest();
+    let working = working_machines(recording);
+    recording.plan.machines.iter().any(is_guest) && !working.iter().any(is_guest)
+}
+
+/// The command that made a recording, on the machines that did not fail.
+pub fn command_again(recording: &Recording) -> Vec<String> {
     let command = &recording.manifest.command;
-    as_line(&with_option(command, "--rounds", Some(&rounds.to_string())))
+    let working = working_machines(recording);
+    if working.is_empty() || working == recording.plan.machines {
+        return command.clone();
+    }
+    let names = working.iter().map(|machine| machine.as_str()).joined(",");
+    with_option(command, "--machine", Some(&names))
 }
 
 /// The folder of a recording: it is no longer empty.
