@@ -379,3 +379,24 @@ pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
         false => known::recognize(pid),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_this_user_may_not_use_is_a_matter_of_the_user() {
+        let denied = VmmError::MonitorDenied("/run/q: Permission denied (os error 13)".to_owned());
+        let process = VmmProcess {
+            pid: std::process::id() as i32,
+            vmm: Some(Vmm::Qemu),
+            monitor: Err(NoMonitor::by(denied)),
+        };
+        let (why, advice) = (
+            process.monitor.as_ref().unwrap_err().why(),
+            process.monitor_advice(),
+        );
+        assert_eq!(why, "/run/q: Permission denied (os error 13)");
+        assert!(advice.starts_with("run vmtax as root"), "{advice}");
+    }
+}

@@ -212,7 +212,7 @@ fn whole(
     streams: Option<&Streams>,
 ) -> Result<PathBuf, Fault> {
     let (plan, args) = (CheckedPlan::new(plan)?, args.beside_output());
-    let display = Display::beside_output(args.verbosity());
+    let display = Display::beside_output(plan.trials(), args.verbosity());
     let folder = record(&plan, host.clone(), &args, &display, streams)?.complete()?;
     let recording = vmtax_recording::open(&folder)?;
     report::write(&mut analyze(&recording)?, &folder)?;

@@ -377,6 +377,19 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_is_named_by_the_path_that_a_user_can_give() {
+        let own = std::process::id() as i32;
+        let socket = |line: &str| qmp_socket(own, &Arguments::from_line(line));
+        let directory = std::env::current_dir().unwrap();
+        assert_eq!(
+            socket("qemu -qmp unix:q.sock,server=on"),
+            Some(directory.join("q.sock"))
+        );
+        assert_eq!(socket("qemu -qmp unix:/run/q"), Some("/run/q".into()));
+        assert_eq!(socket("qemu -m 64"), None);
+    }
+
+    #[test]
     fn a_process_without_a_monitor_says_so() {
         let why = monitor(std::process::id() as i32).unwrap_err().to_string();
         assert!(why.contains("no QMP socket"), "{why}");

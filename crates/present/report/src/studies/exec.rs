@@ -192,12 +192,28 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let columns = row.into_iter().flat_map(|row| &row.machines);
     let guests = columns.filter(|column| column.machine.is_guest());
     let each = guests.filter_map(on_machine).joined("; ");
+    let command = fit(&command_line(&recording.plan), COMMAND_COLUMNS);
     if each.is_empty() {
-        return ended(findings);
+        return match not_measured(recording) {
+            Some(machines) => format!("`{command}` {machines}; {}.", ended(findings)),
+            None => ended(findings),
+        };
     }
     let failed = failed.map_or(String::new(), |failed| format!("{failed}: "));
-    let command = fit(&command_line(&recording.plan), COMMAND_COLUMNS);
     format!("`{command}` {failed}{each}.")
+}
+
+/// "was not measured on kvm: /dev/kvm is missing": the guests of which every trial failed, with the reason of the first.
+fn not_measured(recording: &Recording) -> Option<String> {
+    let working = view::working_machines(recording);
+    let machines = recording.plan.machines.iter();
+    let failed: Vec<&Machine> = machines.filter(|one| !working.contains(one)).collect();
+    let first = failed.first()?;
+    let mut trials = recording.trials.iter();
+    let why = trials.find_map(|trial| trial.failure().filter(|_| trial.machine == **first))?;
+    let names = failed.iter().map(|machine| machine.as_str()).joined(" and ");
+    let why = why.trim_end_matches('.');
+    Some(format!("was not measured on {names}: {why}"))
 }
 
 /// A guest's cost over native's with its interval; where there is none, the range of the rounds' ratios.
@@ -222,7 +238,7 @@ fn failed(findings: &ExecFindings) -> Option<String> {
     }
 }
 
-/// "×35 to ×124 per round, 2 rounds": between which ratios of wall time the rounds lie.
+/// "×35 to ×124 in 2 rounds": between which ratios of wall time the rounds lie.
 fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     let walls = |machine: Machine| {
         let trials = recording.trials.iter();
@@ -235,7 +251,7 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     ratios.sort_by(f64::total_cmp);
     let (low, high) = (ratio(*ratios.first()?), ratio(*ratios.last()?));
     let rounds = ratios.len();
-    (rounds > 1).then(|| format!("{low} to {high} per round, {rounds} rounds"))
+    (rounds > 1).then(|| format!("{low} to {high} in {rounds} rounds"))
 }
 
 /// "; largest parts of the additional time: 55 % off CPU, 13 % vCPU steal": those that together are no more than all.
@@ -283,20 +299,15 @@ fn ended(findings: &ExecFindings) -> String {
     match ran.first() {
         None => "no exit status".to_owned(),
         Some(first) if not.is_empty() && !findings.differs() => {
-            format!("exit {} in all runs", words(&first.statuses))
+            format!("exit with {} in all runs", words(&first.statuses))
         }
         Some(_) => {
             let all = ran
                 .iter()
-                .map(|s| format!("{} with {}", s.machine, words(&s.statuses)));
-            let nowhere = not
-                .iter()
-                .map(|s| format!(", did not run on {}", s.machine));
-            format!(
-                "exit on {}{}",
-                all.joined(", on "),
-                nowhere.collect::<String>()
-            )
+                .map(|s| format!("with {} on {}", words(&s.statuses), s.machine));
+            let nowhere = not.iter().map(|s| s.machine.as_str()).joined(" and ");
+            let nowhere = only_if(!nowhere.is_empty(), format!(", no run on {nowhere}"));
+            format!("exit {}{nowhere}", all.joined(", "))
         }
     }
 }

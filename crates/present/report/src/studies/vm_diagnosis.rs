@@ -169,7 +169,12 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
     if let Some(profile) = &found.profile {
         if let Some(states) = &profile.states {
             let title = format!("Thread states over the next {:.1} s", states.seconds);
-            all.push(Section::new(title, [threads::states(states)]));
+            let mut table = threads::states(states);
+            table.notes.push(format!(
+                "Of the {:.1} s after those of the counters, by which the causes are found: figures of the two may differ.",
+                states.seconds
+            ));
+            all.push(Section::new(title, [table]));
             all.extend(threads::over_time(states));
         }
         if profile.samples > 0 {
@@ -236,7 +241,19 @@ mod tests {
         };
         let not_observed = "process 7 (its disks were not observed): vCPU 0 waits.";
         assert_eq!(said(Some("Permission denied"), Vec::new()), not_observed);
-        assert_eq!(said(None, vec![VmDisk::default()]), not_observed);
+        let disk = VmDisk {
+            id: "vda".to_owned(),
+            file: "/srv/vda.raw".into(),
+            format: None,
+            direct: None,
+            read_only: false,
+            aio: None,
+            iothread: None,
+            host_device: None,
+            own_device: None,
+            extents: None,
+        };
+        assert_eq!(said(None, vec![disk]), not_observed);
         assert_eq!(said(None, Vec::new()), "process 7: vCPU 0 waits.");
     }
 

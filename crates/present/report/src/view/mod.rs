@@ -8,7 +8,7 @@ use crate::engine::{
     Block, Cell, Filled, Origin, Section, Table, Tone, advice_text, remedy_text, words,
 };
 use crate::number::counted;
-use crate::text::{Joined, only_if, when};
+use crate::text::{Joined, distinct, only_if, when};
 use std::path::Path;
 use vmtax_findings::{Comparison, Findings, MachineColumn, OverheadRow, Verdict};
 use vmtax_model::{
@@ -300,8 +300,7 @@ fn guest_kernels(recording: &Recording) -> Option<String> {
     };
     let kernels = recording.manifest.kernels.iter();
     let kernels = kernels.map(|kernel| format!("{} ({})", kernel.release, why(kernel)));
-    let mut kernels: Vec<String> = kernels.collect();
-    kernels.dedup();
+    let kernels = distinct(kernels);
     let s = only_if(kernels.len() > 1, "s");
     (!kernels.is_empty()).then(|| format!("guest kernel{s} {}", kernels.join(", ")))
 }
@@ -321,14 +320,13 @@ fn qemus(recording: &Recording) -> Option<String> {
     let guests = plan.machines.iter().filter(|machine| machine.is_guest());
     let variants = plan.variants.iter();
     let variants = variants.filter(|variant| guests.clone().any(|guest| variant.is_on(*guest)));
-    let mut qemus: Vec<String> = variants
+    let qemus = variants
         .map(|variant| match (variant.qemu(), &plan.guest.qemu) {
             (Some(own), _) => named(own),
             (None, Some(_)) => format!("{usual} (named)"),
             (None, None) => format!("{usual} (installed)"),
-        })
-        .collect();
-    qemus.dedup();
+        });
+    let qemus = distinct(qemus);
     (!qemus.is_empty() && !host.qemu.is_empty()).then(|| format!("QEMU {}", qemus.join(", ")))
 }
 
@@ -414,9 +412,13 @@ fn host_facts(host: &HostFacts) -> impl Iterator<Item = (String, String)> + '_ {
     all.map(|(name, value)| (name.to_owned(), value))
 }
 
-/// "Debian GNU/Linux 12, Linux 6.1.0".
+/// "Debian GNU/Linux 12, Linux 6.1.0"; the kernel alone where no os-release names the distribution.
 pub fn system(host: &HostFacts) -> String {
-    format!("{}, Linux {}", host.distribution, host.kernel)
+    let distribution = match &*host.distribution {
+        "" | "unknown" => String::new(),
+        name => format!("{name}, "),
+    };
+    format!("{distribution}Linux {}", host.kernel)
 }
 
 /// Makes the table of the checks that were made with a recording.

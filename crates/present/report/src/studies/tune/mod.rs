@@ -198,6 +198,7 @@ fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section
             of_comparison(row, |found| interval(&found.ratio))
         })
         .done()
+        .of_metrics()
         .notes(vec![note.to_owned()]);
     let pairs = Figure::new(Pairs(rows.iter().map(pair).collect()));
     let blocks: [Block<'_>; 2] = [pairs.into(), table.into()];
