@@ -113,7 +113,12 @@ pub(crate) fn qmp_line(vm: &VmRates, commands: &str) -> String {
     let path = path.map_or("QMP_SOCKET".into(), Path::to_string_lossy);
     // Letters that socat reads otherwise in an address.
     let is_special = |letter: &char| "\\,:!\"'([{".contains(*letter);
-    let escape = |letter: char| is_special(&letter).then_some('\\').into_iter().chain([letter]);
+    let escape = |letter: char| {
+        is_special(&letter)
+            .then_some('\\')
+            .into_iter()
+            .chain([letter])
+    };
     let path: String = path.chars().flat_map(escape).collect();
     let json = format!("{{\"execute\":\"qmp_capabilities\"}}{commands}");
     let echo = shell_line(&["echo".to_owned(), json]);

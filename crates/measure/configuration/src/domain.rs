@@ -2,9 +2,9 @@
 
 use super::command_line::{debugging, served_elsewhere};
 use super::{ConfigurationError, card_model, is_windows_name};
-use crate::twin::domain_xml::{number_among_siblings, 
+use crate::twin::domain_xml::{
     DEFAULT_CONTROLLER, Disk, Limits, ScsiControllers, child, domain, foreign_architecture, is_kvm,
-    max_vcpus, memory_bytes, parse, text_of, throttle_groups, vcpus,
+    max_vcpus, memory_bytes, number_among_siblings, parse, text_of, throttle_groups, vcpus,
 };
 use roxmltree::Node;
 use std::collections::BTreeMap;

@@ -203,7 +203,11 @@ pub fn perf_checks() -> [Check; 2] {
     let limit = paranoid.map_or(String::new(), |level| {
         format!(" (kernel.perf_event_paranoid={level})")
     });
-    let whose = if is_privileged() { "all" } else { "this user's" };
+    let whose = if is_privileged() {
+        "all"
+    } else {
+        "this user's"
+    };
     [
         sampling(&openings, &limit, whose).about(
             "perf-event",
@@ -220,9 +224,7 @@ pub fn perf_checks() -> [Check; 2] {
 
 fn sampling(openings: &Openings, limit: &str, whose: &str) -> CheckResult {
     match (&openings.kernel_clock, &openings.user_clock) {
-        (Ok(()), _) => CheckResult::ok(format!(
-            "kernel and user code of {whose} processes{limit}"
-        )),
+        (Ok(()), _) => CheckResult::ok(format!("kernel and user code of {whose} processes{limit}")),
         (Err(_), Ok(())) => CheckResult::limited(
             format!("user code only{limit}"),
             HostProblem::PerfEventParanoid,

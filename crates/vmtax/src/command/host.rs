@@ -92,16 +92,23 @@ pub(super) fn undo_interrupted() {
 
 /// The value of a setting as people read it: of limits in JSON those that are set, "none" without any.
 fn value_text(value: &str) -> String {
-    let Ok(limits) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(value) else {
+    let Ok(limits) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(value)
+    else {
         return value.to_owned();
     };
     let is_set = |(_, limit): &(&String, &serde_json::Value)| limit.as_u64() != Some(0);
     let set = limits.iter().filter(is_set).map(|(name, limit)| {
-        let limit = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
+        let limit = limit
+            .as_str()
+            .map_or_else(|| limit.to_string(), str::to_owned);
         format!("{name} {limit}")
     });
     let set: Vec<String> = set.collect();
-    if set.is_empty() { "none".to_owned() } else { set.join(", ") }
+    if set.is_empty() {
+        "none".to_owned()
+    } else {
+        set.join(", ")
+    }
 }
 
 /// Returns the line about a setting: restored, not restored, or gone by itself.

@@ -4,8 +4,8 @@ use crate::fault::note;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Instant;
-use vmtax_model::number::duration;
 use vmtax_model::Probes;
+use vmtax_model::number::duration;
 use vmtax_runner::Progress;
 
 /// Amount of output on standard error while measuring.
@@ -40,7 +40,10 @@ impl CountedRuns {
         let (number, elapsed_s) = (u64::from(number), self.started.elapsed().as_secs_f64());
         let left = (number > 0).then(|| {
             let runs = self.total.saturating_sub(number) as f64;
-            format!(", about {} left", duration(elapsed_s / number as f64 * runs))
+            format!(
+                ", about {} left",
+                duration(elapsed_s / number as f64 * runs)
+            )
         });
         format!(
             "run {} of {} on {on}{}",
@@ -186,9 +189,7 @@ mod tests {
 
     #[test]
     fn a_run_is_counted_with_the_time_that_is_left() {
-        let started = Instant::now()
-            .checked_sub(Duration::from_secs(60))
-            .unwrap();
+        let started = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
         let runs = CountedRuns { total: 12, started };
         assert_eq!(runs.line(0, "native"), "run 1 of 12 on native");
         assert_eq!(runs.line(3, "tcg"), "run 4 of 12 on tcg, about 3 min left");

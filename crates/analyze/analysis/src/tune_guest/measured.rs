@@ -6,7 +6,8 @@ use crate::estimate::median_of;
 use crate::pairs::{Decision, MAX_PAIRS, PairSeries};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Outcome, Plan, TrialRecord, Variant,
+    GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Outcome, Plan, TrialRecord,
+    Variant,
 };
 
 /// A figure of a trial.

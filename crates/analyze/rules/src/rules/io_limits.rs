@@ -264,9 +264,8 @@ mod tests {
         };
         let known = command(Some("/run/a b,c.qmp"));
         assert!(
-            known.starts_with(
-                r#"echo '{"execute":"qmp_capabilities"}{"arguments":{"bps":0,"#
-            ) && known.contains(r#""execute":"block_set_io_throttle"}' | socat -t1 - "#),
+            known.starts_with(r#"echo '{"execute":"qmp_capabilities"}{"arguments":{"bps":0,"#)
+                && known.contains(r#""execute":"block_set_io_throttle"}' | socat -t1 - "#),
             "{known}"
         );
         assert!(

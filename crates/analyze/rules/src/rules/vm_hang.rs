@@ -284,7 +284,11 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
         Some(Manager::Proxmox) => "qm reset VMID".to_owned(),
         Some(_) => virsh(vm, &["reset", "DOMAIN"]),
         None => {
-            let then = if is_stopped { "{\"execute\":\"cont\"}" } else { "" };
+            let then = if is_stopped {
+                "{\"execute\":\"cont\"}"
+            } else {
+                ""
+            };
             qmp_line(vm, &format!("{{\"execute\":\"system_reset\"}}{then}"))
         }
     };

@@ -143,7 +143,13 @@ impl Table {
             if table.unify(&group) {
                 continue;
             }
-            let line = |one: &Placed| if self.compares_rows { one.row } else { one.column };
+            let line = |one: &Placed| {
+                if self.compares_rows {
+                    one.row
+                } else {
+                    one.column
+                }
+            };
             let lines: BTreeSet<usize> = group.iter().map(line).collect();
             for number in lines {
                 let in_it = group.iter().filter(|one| line(one) == number);

@@ -211,7 +211,10 @@ fn not_measured(recording: &Recording) -> Option<String> {
     let first = failed.first()?;
     let mut trials = recording.trials.iter();
     let why = trials.find_map(|trial| trial.failure().filter(|_| trial.machine == **first))?;
-    let names = failed.iter().map(|machine| machine.as_str()).joined(" and ");
+    let names = failed
+        .iter()
+        .map(|machine| machine.as_str())
+        .joined(" and ");
     let why = why.trim_end_matches('.');
     Some(format!("was not measured on {names}: {why}"))
 }

@@ -59,9 +59,8 @@ fn answer(found: &VmDiagnosis) -> String {
     if let Some(cause) = found.causes.first() {
         let remedy = cause.remedies.first();
         let remedy = remedy.map_or(String::new(), |remedy| format!(" {}.", remedy.action));
-        let not = unobserved(found).map_or(String::new(), |what| {
-            format!(" ({what} were not observed)")
-        });
+        let not =
+            unobserved(found).map_or(String::new(), |what| format!(" ({what} were not observed)"));
         return format!("{name}{not}: {}{remedy}", cause.finding);
     }
     let rates = &found.rates;
@@ -169,12 +168,12 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
     if let Some(profile) = &found.profile {
         if let Some(states) = &profile.states {
             let title = format!("Thread states over the next {:.1} s", states.seconds);
-            let mut table = threads::states(states);
-            table.notes.push(format!(
-                "Of the {:.1} s after those of the counters, by which the causes are found: figures of the two may differ.",
-                states.seconds
-            ));
-            all.push(Section::new(title, [table]));
+            let mut figure = threads::states(states);
+            figure.caption += &format!(
+                " Causes with a share of the VM's time are found by the counters, in the {:.1} s before.",
+                found.rates.seconds
+            );
+            all.push(Section::new(title, [figure]));
             all.extend(threads::over_time(states));
         }
         if profile.samples > 0 {
@@ -315,8 +314,15 @@ mod tests {
             "two VMs have this name"
         );
         assert_eq!(
-            next(&named(false, vec![cause("vmtax profile --vm web01"), live()]), "d"),
-            ["vmtax profile --vm web01", "vmtax tune --vm web01 --apply", "d --details"]
+            next(
+                &named(false, vec![cause("vmtax profile --vm web01"), live()]),
+                "d"
+            ),
+            [
+                "vmtax profile --vm web01",
+                "vmtax tune --vm web01 --apply",
+                "d --details"
+            ]
         );
         // Those about a pasted text are not of a diagnosis.
         let of_text = |id: &str| id.starts_with("reported-") || id.starts_with("configured-");

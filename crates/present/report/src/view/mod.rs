@@ -128,7 +128,11 @@ pub fn next_if_few(recording: &Recording, rounds: u32) -> Vec<String> {
 /// The command that makes a recording again with so many rounds.
 pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
     let command = command_again(recording);
-    as_line(&with_option(&command, "--rounds", Some(&rounds.to_string())))
+    as_line(&with_option(
+        &command,
+        "--rounds",
+        Some(&rounds.to_string()),
+    ))
 }
 
 /// The command that checks the host, for what failed on it.
@@ -320,12 +324,11 @@ fn qemus(recording: &Recording) -> Option<String> {
     let guests = plan.machines.iter().filter(|machine| machine.is_guest());
     let variants = plan.variants.iter();
     let variants = variants.filter(|variant| guests.clone().any(|guest| variant.is_on(*guest)));
-    let qemus = variants
-        .map(|variant| match (variant.qemu(), &plan.guest.qemu) {
-            (Some(own), _) => named(own),
-            (None, Some(_)) => format!("{usual} (named)"),
-            (None, None) => format!("{usual} (installed)"),
-        });
+    let qemus = variants.map(|variant| match (variant.qemu(), &plan.guest.qemu) {
+        (Some(own), _) => named(own),
+        (None, Some(_)) => format!("{usual} (named)"),
+        (None, None) => format!("{usual} (installed)"),
+    });
     let qemus = distinct(qemus);
     (!qemus.is_empty() && !host.qemu.is_empty()).then(|| format!("QEMU {}", qemus.join(", ")))
 }

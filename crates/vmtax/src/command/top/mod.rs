@@ -172,7 +172,9 @@ impl Published {
         };
         let failed = |e| {
             Fault::file(
-                format!("listening on port {port} of 127.0.0.1 (another program may use it: choose another port)"),
+                format!(
+                    "listening on port {port} of 127.0.0.1 (another program may use it: choose another port)"
+                ),
                 e,
             )
         };
@@ -226,9 +228,8 @@ impl Published {
 fn response(head: &[u8], text: &Mutex<String>) -> String {
     let is_head = head.starts_with(b"HEAD ");
     let path = head.strip_prefix(if is_head { "HEAD " } else { "GET " }.as_bytes());
-    let is_metrics = path.is_some_and(|path| {
-        path.starts_with(b"/metrics ") || path.starts_with(b"/metrics?")
-    });
+    let is_metrics =
+        path.is_some_and(|path| path.starts_with(b"/metrics ") || path.starts_with(b"/metrics?"));
     let (status, kind, body) = match is_metrics {
         true => (
             "200 OK",
@@ -388,7 +389,12 @@ mod tests {
         );
         assert!(get.starts_with("HTTP/1.1 200 OK\r\n"), "{get}");
         assert_eq!(get, head + "vmtax_vms 0\n# EOF\n");
-        for other in ["GET /metricsx HTTP/1.1", "POST /metrics HTTP/1.1", "GET /", ""] {
+        for other in [
+            "GET /metricsx HTTP/1.1",
+            "POST /metrics HTTP/1.1",
+            "GET /",
+            "",
+        ] {
             assert!(answer(other).starts_with("HTTP/1.1 404 "), "{other}");
         }
         assert!(answer("HEAD / HTTP/1.1").ends_with("\r\n\r\n"));
