@@ -1,9 +1,10 @@
 //! The files of a release, as `make dist` makes them of what is installed: the archive, its checksum, install.sh, PKGBUILD.
 
-use crate::common::{Outcome, Place, binary, skipped};
+use crate::common::{Outcome, Place, binary, is_root, skipped};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

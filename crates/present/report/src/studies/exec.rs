@@ -195,7 +195,7 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let command = fit(&command_line(&recording.plan), COMMAND_COLUMNS);
     if each.is_empty() {
         return match not_measured(recording) {
-            Some(machines) => format!("`{command}` {machines}; {}.", ended(findings)),
+            Some(machines) => format!("`{command}` {machines}."),
             None => ended(findings),
         };
     }
@@ -302,12 +302,12 @@ fn ended(findings: &ExecFindings) -> String {
     match ran.first() {
         None => "no exit status".to_owned(),
         Some(first) if not.is_empty() && !findings.differs() => {
-            format!("exit with {} in all runs", words(&first.statuses))
+            format!("exit {} in all runs", words(&first.statuses))
         }
         Some(_) => {
             let all = ran
                 .iter()
-                .map(|s| format!("with {} on {}", words(&s.statuses), s.machine));
+                .map(|s| format!("{} on {}", words(&s.statuses), s.machine));
             let nowhere = not.iter().map(|s| s.machine.as_str()).joined(" and ");
             let nowhere = only_if(!nowhere.is_empty(), format!(", no run on {nowhere}"));
             format!("exit {}{nowhere}", all.joined(", "))
