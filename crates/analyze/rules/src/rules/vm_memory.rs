@@ -192,7 +192,7 @@ mod tests {
         assert!(
             balloon_line(Some(1.0), None)
                 .unwrap()
-                .starts_with("{\"execute\": \"balloon\""),
+                .contains("{\"execute\":\"balloon\",\"arguments\":{\"value\":SIZE}}' | socat"),
             "virsh does not know it"
         );
     }
