@@ -51,6 +51,8 @@ place() {
     prefix=$(cd "$prefix" && pwd)
     (cd "$work/vmtax-$version" && find . -type f) | while IFS= read -r file; do
         file=${file#./}
+        # Of a user's directories systemd reads no unit of the system's.
+        case $units$file in 0lib/systemd/system/*) continue ;; esac
         { mkdir -p "$prefix/$(dirname "$file")" && cp "$work/vmtax-$version/$file" "$prefix/$file.new" &&
             mv -f "$prefix/$file.new" "$prefix/$file"; } || fail "$prefix/$file cannot be written: set PREFIX to a directory of yours"
     done
@@ -68,12 +70,14 @@ main() {
     case $directory$address in
     '' | @*) fail "no release of vmtax can be downloaded yet: build it from its source with \`make dist\`, then \`sh target/dist/install.sh target/dist\`" ;;
     esac
+    units=1
     if [ -n "${PREFIX:-}" ]; then
         prefix=$PREFIX
     elif [ "$(id -u)" = 0 ]; then
         prefix=/usr/local
     else
         prefix=${HOME:?is not set: set PREFIX}/.local
+        units=0
     fi
 
     work=$(mktemp -d)

@@ -103,6 +103,12 @@ pub enum Fault {
 fn failure_of_command(machine: vmtax_model::Machine, status: i32, said: Option<&str>) -> String {
     match said {
         Some(said) => format!("{said} (on {machine}, which ended the run)"),
+        None if status == 127 => format!(
+            "the command, or a program that it runs, was not found on {machine} (exit status 127), which ended the run. Check its name and PATH"
+        ),
+        None if status == 126 => format!(
+            "the command, or a program that it runs, cannot be executed on {machine} (exit status 126), which ended the run. Check its permissions and its first line"
+        ),
         None => format!(
             "the command failed on {machine} (exit status {status}), which ended the run. --ignore-failure measures a command that fails"
         ),

@@ -98,6 +98,7 @@ fn rates_in(window: &Window, facts: &VmFacts, before: &VmCounters, after: &VmCou
     VmRates {
         pid: facts.pid,
         name: facts.name.clone(),
+        shares_name: facts.shares_name,
         vmm: facts.vmm,
         manager: facts.managed.as_ref().map(|managed| managed.manager),
         accelerator: facts.accelerator,

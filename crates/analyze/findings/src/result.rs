@@ -35,7 +35,7 @@ pub enum Verdict {
     Faster,
     /// The interval excludes equality, and which direction is better is not known.
     Differs,
-    /// The interval lies within the smallest difference that matters.
+    /// The interval lies within the smallest difference that matters; without one, within what is printed as ×1.000.
     Equivalent,
     /// The interval contains equality and is too wide for [`Verdict::Equivalent`].
     Inconclusive,
@@ -43,11 +43,17 @@ pub enum Verdict {
     TooFewRounds,
 }
 
+/// A ratio that is nearer to 1 is printed as ×1.000.
+const SAME_IN_PRINT: f64 = 0.0005;
+
 impl Verdict {
-    /// Returns the result by the interval of a ratio of costs: slower or faster if it lies on one side of `limit`.
+    /// Returns the result by the interval of a ratio of costs: slower or faster if it lies on one side of `limit`, equivalent if
+    /// each of its ends is printed as `limit` itself, as of counts that are the same in each round.
     pub fn by_interval(ratio: &Estimate, limit: f64) -> Verdict {
+        let is_equal = |end: f64| (end / limit - 1.0).abs() < SAME_IN_PRINT;
         match ratio.interval {
             None => Verdict::TooFewRounds,
+            Some(i) if is_equal(i.low) && is_equal(i.high) => Verdict::Equivalent,
             Some(i) if i.low > limit => Verdict::Slower,
             Some(i) if i.high < limit => Verdict::Faster,
             Some(_) => Verdict::Inconclusive,
@@ -179,6 +185,12 @@ mod tests {
             (verdict_for(1.01, 1.2), verdict_for(0.8, 0.99)),
             (Verdict::Slower, Verdict::Faster)
         );
+        assert_eq!(
+            (verdict_for(1.0, 1.0), verdict_for(1.0001, 1.0003)),
+            (Verdict::Equivalent, Verdict::Equivalent),
+            "the same counts in each round, and what is printed as the same"
+        );
+        assert_eq!(verdict_for(1.0, 1.001), Verdict::Inconclusive);
         assert_eq!(
             (verdict_for(1.0, 1.2), verdict_for(0.8, 1.0)),
             (Verdict::Inconclusive, Verdict::Inconclusive)

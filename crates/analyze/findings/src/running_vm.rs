@@ -15,6 +15,9 @@ pub struct VmRates {
     pub pid: i32,
     /// Name of the VM; null where it has none.
     pub name: Option<String>,
+    /// True if another VM of the host has this name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_name: bool,
     /// VMM that runs the VM; QEMU where it is left out.
     #[serde(default, skip_serializing_if = "Vmm::is_qemu")]
     pub vmm: Vmm,
@@ -296,10 +299,10 @@ impl VmRates {
         (per_s > 0.0).then(|| ns / per_s)
     }
 
-    /// Returns the argument that names the VM in a command to copy: its name where no shell would take it for
-    /// something else, else its PID.
+    /// Returns the argument that names the VM in a command to copy, as [`VmFacts::argument`].
     pub fn argument(&self) -> String {
-        VmFacts::argument_for(self.name.as_ref(), self.pid)
+        let name = self.name.as_ref().filter(|_| !self.shares_name);
+        VmFacts::argument_for(name, self.pid)
     }
 
     /// Returns the VM's name, else its PID.
@@ -454,6 +457,13 @@ mod tests {
 
     #[test]
     fn a_name_that_a_shell_would_obey_does_not_get_into_a_command() {
+        let shared = VmRates {
+            pid: 7,
+            name: Some("web01".to_owned()),
+            shares_name: true,
+            ..VmRates::default()
+        };
+        assert_eq!(shared.argument(), "7", "two VMs have this name");
         let argument_of = |name: &str| {
             VmRates {
                 pid: 7,

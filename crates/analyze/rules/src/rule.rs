@@ -4,6 +4,7 @@
 use crate::in_effect::{VmPart, is_to_do};
 use crate::{Evidence, Exits};
 use serde_json::{Value, json};
+use std::path::Path;
 use vmtax_findings::{Advice, VmRates};
 use vmtax_model::{
     ChangeCost, LiveChange, LiveSetting, Manager, Remedy, Setting, SettingPlace, SettingValue, Vmm,
@@ -95,13 +96,34 @@ pub(crate) fn live_change(action: String, setting: LiveSetting, value: String) -
     }
 }
 
-/// A QMP command: through libvirt for its domains, else as JSON for the QMP socket.
+/// A QMP command as a line for a shell: through libvirt for its domains, else over the QMP socket.
 pub(crate) fn qmp(vm: &VmRates, execute: &str, arguments: &Value) -> String {
     let command = json!({ "execute": execute, "arguments": arguments }).to_string();
     if is_libvirts(vm) {
         return virsh(vm, &["qemu-monitor-command", "DOMAIN", &command]);
     }
-    format!("{command} to its QMP socket")
+    qmp_line(vm, &command)
+}
+
+/// A line for a shell that passes QMP commands, JSON objects one after the other, to the VM's QMP socket; `QMP_SOCKET` stands for
+/// a path that is not known. socat keeps the connection open for a second, since QEMU drops commands of a client that has left.
+pub(crate) fn qmp_line(vm: &VmRates, commands: &str) -> String {
+    const CLIENT: &str = "socat -t1 -";
+    let path = vm.settings.qmp_socket.as_deref();
+    let path = path.map_or("QMP_SOCKET".into(), Path::to_string_lossy);
+    // Letters that socat reads otherwise in an address.
+    let is_special = |letter: &char| "\\,:!\"'([{".contains(*letter);
+    let escape = |letter: char| {
+        is_special(&letter)
+            .then_some('\\')
+            .into_iter()
+            .chain([letter])
+    };
+    let path: String = path.chars().flat_map(escape).collect();
+    let json = format!("{{\"execute\":\"qmp_capabilities\"}}{commands}");
+    let echo = shell_line(&["echo".to_owned(), json]);
+    let address = shell_line(&[format!("UNIX-CONNECT:{path},shut-none")]);
+    format!("{echo} | {CLIENT} {address}")
 }
 
 /// A command of virsh, in which `DOMAIN` stands for the VM.
@@ -230,7 +252,7 @@ fn is_of_any_vmm(remedy: &Remedy) -> bool {
         SettingPlace::Vmtax => ["vmtax layers", "vmtax tune"]
             .iter()
             .any(|command| remedy.line.starts_with(command)),
-        _ => ["qemu-system", "virsh ", "QMP socket"]
+        _ => ["qemu-system", "virsh ", "socat "]
             .iter()
             .any(|word| remedy.line.contains(word)),
     };

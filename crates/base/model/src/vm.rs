@@ -24,6 +24,9 @@ pub struct VmFacts {
     pub pid: i32,
     /// The guest's name, libvirt's name of the domain; null where it has none.
     pub name: Option<String>,
+    /// True if another VM of the host has this name: commands to copy name the VM by its PID.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_name: bool,
     /// Program file of the VMM.
     pub binary: Option<PathBuf>,
     /// VMM that runs the VM.
@@ -74,10 +77,11 @@ pub struct VmFacts {
 }
 
 impl VmFacts {
-    /// Returns the argument that names the VM in a command to copy: its name where no shell would take it for
-    /// something else, else its PID.
+    /// Returns the argument that names the VM in a command to copy: its name where no other VM has it and no shell would take
+    /// it for something else, else its PID.
     pub fn argument(&self) -> String {
-        Self::argument_for(self.name.as_ref(), self.pid)
+        let name = self.name.as_ref().filter(|_| !self.shares_name);
+        Self::argument_for(name, self.pid)
     }
 
     /// Returns the control groups of this thread, where they are known.

@@ -9,6 +9,9 @@ use std::path::PathBuf;
 pub struct VmSettings {
     /// QEMU's version, major and minor; null without a monitor.
     pub qemu: Option<(u32, u32)>,
+    /// The QMP socket that its command line names first, for commands to copy; null without one, and of a VM of libvirt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qmp_socket: Option<PathBuf>,
     /// The disks that its monitor names.
     pub disks: Vec<DiskSettings>,
     /// The trees of files that it shares with its host, by its command line.

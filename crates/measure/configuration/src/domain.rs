@@ -4,7 +4,7 @@ use super::command_line::{debugging, served_elsewhere};
 use super::{ConfigurationError, card_model, is_windows_name};
 use crate::twin::domain_xml::{
     DEFAULT_CONTROLLER, Disk, Limits, ScsiControllers, child, domain, foreign_architecture, is_kvm,
-    max_vcpus, memory_bytes, parse, text_of, throttle_groups, vcpus,
+    max_vcpus, memory_bytes, number_among_siblings, parse, text_of, throttle_groups, vcpus,
 };
 use roxmltree::Node;
 use std::collections::BTreeMap;
@@ -332,8 +332,10 @@ fn nic(node: Node<'_, '_>) -> ConfiguredNic {
     ConfiguredNic {
         name: attribute("target", "dev")
             .or(attribute("mac", "address"))
-            .unwrap_or("unnamed")
-            .to_owned(),
+            .map_or_else(
+                || format!("network card {}", number_among_siblings(node)),
+                str::to_owned,
+            ),
         model: card_model(model).unwrap_or_else(|| model.to_owned()),
         backend: backend.to_owned(),
         // libvirt uses vhost-net where the host has it.

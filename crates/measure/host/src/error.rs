@@ -148,8 +148,8 @@ pub enum HostError {
     },
 }
 
-/// Command that installs a QEMU on Debian and Ubuntu.
-const INSTALL: &str = "sudo apt-get install qemu-system-x86";
+/// Command that installs a QEMU on Debian and Ubuntu, then those of other distributions.
+const INSTALL: &str = "sudo apt-get install qemu-system-x86 # Fedora: sudo dnf install qemu-system-x86; Arch: sudo pacman -S qemu-base";
 
 impl HostError {
     /// The command or step that fixes it.

@@ -42,12 +42,12 @@ pub fn tracefs_checks() -> [Check; 2] {
     let lockdown = read(LOCKDOWN_FILE).unwrap_or_default();
     let tracefs = find_tracefs(&mounts, &kinds, &lockdown);
     [
-        tracing(&tracefs).about(
+        tracing(&tracefs, is_privileged()).about(
             "tracefs",
             "tracefs",
             "kernel events show where a request is on the host; each trace uses its own instance",
         ),
-        uprobes(&tracefs).about(
+        uprobes(&tracefs, is_privileged()).about(
             "uprobes",
             "uprobes",
             "probes on QEMU's functions show when a request enters and leaves QEMU",
@@ -86,7 +86,18 @@ fn read_tracefs(root: PathBuf) -> Tracefs {
     }
 }
 
-fn tracing(tracefs: &Tracefs) -> CheckResult {
+/// Returns true if this process may mount a file system and observe processes of any user (CAP_SYS_ADMIN), as root outside of
+/// containers.
+fn is_privileged() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let status = read("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    effective.is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+}
+
+/// `mounts`: vmtax may mount tracefs for itself where it is not mounted.
+fn tracing(tracefs: &Tracefs, mounts: bool) -> CheckResult {
     let needs_root = |root: &Path, how: &str| {
         let found = format!("{} {how}", root.display());
         CheckResult::limited(found, HostProblem::TracingNeedsRoot)
@@ -96,8 +107,11 @@ fn tracing(tracefs: &Tracefs) -> CheckResult {
             "this kernel has no tracefs",
             HostProblem::KernelFeatureMissing,
         ),
+        Tracefs::NotMounted if mounts => {
+            CheckResult::ok("not mounted: vmtax mounts it for itself, where only it sees it")
+        }
         Tracefs::NotMounted => CheckResult::limited(
-            "not mounted; as root vmtax mounts it for itself",
+            "not mounted; run as root, vmtax mounts it for itself",
             HostProblem::TracefsNotMounted,
         ),
         Tracefs::LockedDown => CheckResult::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
@@ -120,19 +134,19 @@ fn tracing(tracefs: &Tracefs) -> CheckResult {
     }
 }
 
-fn uprobes(tracefs: &Tracefs) -> CheckResult {
+fn uprobes(tracefs: &Tracefs, mounts: bool) -> CheckResult {
+    let is_known = Path::new("/sys/bus/event_source/devices/uprobe").exists();
     match tracefs {
         Tracefs::Unknown => CheckResult::missing(
             "this kernel has no tracefs",
             HostProblem::KernelFeatureMissing,
         ),
         // A kernel can have uprobes without tracefs mounted; perf's own type of event shows it.
-        Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => {
-            CheckResult::limited(
-                "supported by the kernel, but tracefs is not mounted",
-                HostProblem::TracefsNotMounted,
-            )
-        }
+        Tracefs::NotMounted if is_known && mounts => CheckResult::ok("can be defined"),
+        Tracefs::NotMounted if is_known => CheckResult::limited(
+            "supported by the kernel, but tracefs is not mounted",
+            HostProblem::TracefsNotMounted,
+        ),
         Tracefs::NotMounted => CheckResult::limited(
             "unknown: tracefs is not mounted",
             HostProblem::TracefsNotMounted,
@@ -189,8 +203,13 @@ pub fn perf_checks() -> [Check; 2] {
     let limit = paranoid.map_or(String::new(), |level| {
         format!(" (kernel.perf_event_paranoid={level})")
     });
+    let whose = if is_privileged() {
+        "all"
+    } else {
+        "this user's"
+    };
     [
-        sampling(&openings, &limit).about(
+        sampling(&openings, &limit, whose).about(
             "perf-event",
             "perf_event sampling",
             "samples host CPU time in the kernel and QEMU without modifying them",
@@ -203,11 +222,9 @@ pub fn perf_checks() -> [Check; 2] {
     ]
 }
 
-fn sampling(openings: &Openings, limit: &str) -> CheckResult {
+fn sampling(openings: &Openings, limit: &str, whose: &str) -> CheckResult {
     match (&openings.kernel_clock, &openings.user_clock) {
-        (Ok(()), _) => CheckResult::ok(format!(
-            "kernel and user code of this user's processes{limit}"
-        )),
+        (Ok(()), _) => CheckResult::ok(format!("kernel and user code of {whose} processes{limit}")),
         (Err(_), Ok(())) => CheckResult::limited(
             format!("user code only{limit}"),
             HostProblem::PerfEventParanoid,
@@ -287,14 +304,23 @@ mod tests {
         ];
         for (tracefs, first, second) in cases {
             assert_eq!(
-                (tracing(&tracefs).state, uprobes(&tracefs).state),
+                (
+                    tracing(&tracefs, false).state,
+                    uprobes(&tracefs, false).state
+                ),
                 (first, second),
                 "{tracefs:?}"
             );
         }
         assert_eq!(
-            tracing(&Tracefs::NotMounted).problem,
+            tracing(&Tracefs::NotMounted, false).problem,
             Some(HostProblem::TracefsNotMounted)
+        );
+        let for_root = tracing(&Tracefs::NotMounted, true);
+        assert_eq!(
+            (for_root.state, for_root.problem),
+            (Fine, None),
+            "vmtax mounts it for itself"
         );
     }
 
@@ -363,7 +389,7 @@ mod tests {
                 user_clock,
                 cycles,
             };
-            let (sampling, hardware) = (sampling(&openings, ""), hardware(&openings, ""));
+            let (sampling, hardware) = (sampling(&openings, "", "all"), hardware(&openings, ""));
             assert_eq!(
                 (sampling.state, hardware.state),
                 (first, second),

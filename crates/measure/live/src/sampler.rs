@@ -58,7 +58,10 @@ impl Sampler {
     pub fn attach(vm: Vm, level: Level) -> Option<Sampler> {
         let mut sampler = Sampler {
             started: vm.start_ticks()?,
-            facts: vm.facts()?,
+            facts: VmFacts {
+                shares_name: vm.shares_name(),
+                ..vm.facts()?
+            },
             vm,
             level,
             cgroups: Cgroups::default(),
@@ -155,7 +158,10 @@ impl Sampler {
             if self.vm.monitor().is_none() && !is_stopped {
                 self.vm.attach_again();
             }
-            self.facts = self.vm.facts()?;
+            self.facts = VmFacts {
+                shares_name: self.facts.shares_name,
+                ..self.vm.facts()?
+            };
             self.read_seldom();
         }
         Some(())

@@ -163,7 +163,9 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// The guest's disk cannot be formatted.
-    #[error("mkfs.ext4 {said}: install it with `apt-get install e2fsprogs`")]
+    #[error(
+        "mkfs.ext4 {said}: install it with `apt-get install e2fsprogs` (Fedora: `dnf install e2fsprogs`; Arch: `pacman -S e2fsprogs`)"
+    )]
     Mkfs {
         /// Error of mkfs.ext4, or the reason why it did not start.
         said: String,

@@ -25,6 +25,9 @@ pub enum VmmError {
     /// QEMU's monitor failed, for this reason.
     #[error("QEMU's monitor (QMP) failed: {0}")]
     Monitor(String),
+    /// This user may not connect to QEMU's monitor, for this reason.
+    #[error("QEMU's monitor (QMP) failed: {0}. Run vmtax as root or as QEMU's user")]
+    MonitorDenied(String),
     /// QEMU's monitor does not answer.
     #[error("QMP did not answer within {seconds} s{}", if *.has_client { ", since another client is connected to it" } else { "" })]
     MonitorTimeout {
@@ -39,7 +42,7 @@ impl VmmError {
     /// The reason of an error of the monitor, without the words that name it.
     pub fn monitor_reason(self) -> String {
         match self {
-            VmmError::Monitor(why) => why,
+            VmmError::Monitor(why) | VmmError::MonitorDenied(why) => why,
             other => other.to_string(),
         }
     }

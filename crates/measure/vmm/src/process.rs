@@ -12,6 +12,7 @@ use crate::qemu::{self, attach, disks, settings, threads};
 use crate::vm::images::images;
 use crate::vm::open_files::{OpenFile, vcpu_descriptors};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use vmtax_model::samples::ApicFeatures;
 use vmtax_model::{
     DiskBus, DiskSettings, GuestSettings, Managed, ProcessStop, QemuThread, RoleSource, RunState,
@@ -39,6 +40,8 @@ pub enum NoMonitor {
     Silent(f64),
     /// vmtax asks no monitor of this VMM.
     NotAsked(Vmm),
+    /// This user may not connect to its QMP socket, for this reason.
+    Denied(String),
     /// Any other reason.
     Other(String),
 }
@@ -51,6 +54,7 @@ impl NoMonitor {
                 seconds,
                 has_client: false,
             } => NoMonitor::Silent(seconds),
+            VmmError::MonitorDenied(why) => NoMonitor::Denied(why),
             other => NoMonitor::Other(other.monitor_reason()),
         }
     }
@@ -70,7 +74,7 @@ impl NoMonitor {
             }
             .to_string(),
             NoMonitor::NotAsked(vmm) => format!("vmtax asks no monitor of {}", vmm.subject()),
-            NoMonitor::Other(why) => why.clone(),
+            NoMonitor::Denied(why) | NoMonitor::Other(why) => why.clone(),
         }
     }
 }
@@ -210,7 +214,10 @@ impl VmmProcess {
             false => self.free_monitor(),
         };
         match self.vmm {
-            Some(Vmm::Qemu) => settings::settings(monitor, &self.arguments()),
+            Some(Vmm::Qemu) => VmSettings {
+                qmp_socket: attach::qmp_socket(self.pid, &self.arguments()),
+                ..settings::settings(monitor, &self.arguments())
+            },
             _ => VmSettings::default(),
         }
     }
@@ -345,6 +352,7 @@ impl VmmProcess {
                 format!("see where QEMU hangs: `vmtax profile --vm {}`", self.pid)
             }
             Err(NoMonitor::NotAsked(_)) => "the kernel's figures are shown without it".to_owned(),
+            Err(NoMonitor::Denied(_)) => run_as(self.pid),
             _ => attach::monitor_advice(self.managed().map(|managed| managed.manager)).to_owned(),
         }
     }
@@ -354,11 +362,41 @@ impl VmmProcess {
     }
 }
 
+/// Advice for a process whose monitor only its user and root may ask.
+fn run_as(pid: i32) -> String {
+    let user = std::fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
+    match user {
+        Ok(0) | Err(_) => "run vmtax as root".to_owned(),
+        Ok(user) => format!("run vmtax as root or as QEMU's user (`sudo -u '#{user}' vmtax …`)"),
+    }
+}
+
 /// The VMM that a process runs: QEMU by its program and command line, any other by the descriptors of KVM's that it holds; `None`
 /// for any other process.
 pub(crate) fn recognize(pid: i32) -> Option<Vmm> {
     match attach::runs_qemu(pid) {
         true => Some(Vmm::Qemu),
         false => known::recognize(pid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_this_user_may_not_use_is_a_matter_of_the_user() {
+        let denied = VmmError::MonitorDenied("/run/q: Permission denied (os error 13)".to_owned());
+        let process = VmmProcess {
+            pid: std::process::id() as i32,
+            vmm: Some(Vmm::Qemu),
+            monitor: Err(NoMonitor::by(denied)),
+        };
+        let (why, advice) = (
+            process.monitor.as_ref().unwrap_err().why(),
+            process.monitor_advice(),
+        );
+        assert_eq!(why, "/run/q: Permission denied (os error 13)");
+        assert!(advice.starts_with("run vmtax as root"), "{advice}");
     }
 }

@@ -159,7 +159,7 @@ impl ReproduceOptions {
             .filter(|program| find_program(program).is_none())
         {
             return OptionsError::usage(format!(
-                "{} needs {program}, which is not installed: apt-get install {program}",
+                "{} needs {program}, which is not installed: apt-get install {program} (Fedora: dnf install {program}; Arch: pacman -S {program})",
                 case.name
             ));
         }

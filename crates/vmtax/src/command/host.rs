@@ -90,14 +90,51 @@ pub(super) fn undo_interrupted() {
     }
 }
 
+/// The value of a setting as people read it: of limits in JSON those that are set, "none" without any.
+fn value_text(value: &str) -> String {
+    let Ok(limits) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(value)
+    else {
+        return value.to_owned();
+    };
+    let is_set = |(_, limit): &(&String, &serde_json::Value)| limit.as_u64() != Some(0);
+    let set = limits.iter().filter(is_set).map(|(name, limit)| {
+        let limit = limit
+            .as_str()
+            .map_or_else(|| limit.to_string(), str::to_owned);
+        format!("{name} {limit}")
+    });
+    let set: Vec<String> = set.collect();
+    if set.is_empty() {
+        "none".to_owned()
+    } else {
+        set.join(", ")
+    }
+}
+
 /// Returns the line about a setting: restored, not restored, or gone by itself.
 fn outcome(undone: &Undone) -> String {
-    let (setting, value) = (&undone.setting, &undone.value);
+    let (setting, value) = (&undone.setting, value_text(&undone.value));
     match &undone.error {
         None if undone.has_ended => format!(
             "not set any more: {setting} ended with the VM, its guest's boot, or the thread or group that had it"
         ),
-        None => format!("restored: {setting} is {value}"),
+        None => format!("restored: {setting}: {value}"),
         Some(error) => format!("not restored: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::value_text;
+
+    #[test]
+    fn limits_are_printed_as_people_read_them() {
+        assert_eq!(value_text(r#"{"bps":0,"iops":0}"#), "none");
+        assert_eq!(value_text("{}"), "none");
+        assert_eq!(
+            value_text(r#"{"bps":0,"iops":20,"group":"g"}"#),
+            "group g, iops 20"
+        );
+        assert_eq!(value_text("max 100000"), "max 100000");
     }
 }

@@ -9,7 +9,9 @@ use rustix::fs::{Access, access};
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use vmtax_import::AddedGuest;
+use vmtax_model::number::duration;
 use vmtax_model::{HostFacts, Plan, Probes, SECRET_REMOVED, files};
 use vmtax_recording::{RecordingsFolder, Writer, check_place};
 use vmtax_runner::{Ended, Progress, Recorder, Watch};
@@ -213,7 +215,7 @@ fn whole(
     streams: Option<&Streams>,
 ) -> Result<PathBuf, Fault> {
     let (plan, args) = (CheckedPlan::new(plan)?, args.beside_output());
-    let display = Display::beside_output(args.verbosity());
+    let display = Display::beside_output(plan.trials(), args.verbosity());
     let folder = record(&plan, host.clone(), &args, &display, streams)?.complete()?;
     let recording = vmtax_recording::open(&folder)?;
     report::write(&mut analyze(&recording)?, &folder)?;
@@ -226,6 +228,34 @@ pub struct Display {
     verbosity: Verbosity,
     /// True if a line is printed before the output of each run of a command.
     marks: bool,
+    /// Off a terminal the runs of a command that are counted in lines.
+    counted: Option<CountedRuns>,
+}
+
+/// Runs that are counted.
+struct CountedRuns {
+    total: u64,
+    started: Instant,
+}
+
+impl CountedRuns {
+    /// "run 3 of 12 on tcg, about 3 min left": the run that begins now, `number` from 0. The time is that of the runs before.
+    fn line(&self, number: u32, on: &str) -> String {
+        let (number, elapsed_s) = (u64::from(number), self.started.elapsed().as_secs_f64());
+        let left = (number > 0).then(|| {
+            let runs = self.total.saturating_sub(number) as f64;
+            format!(
+                ", about {} left",
+                duration(elapsed_s / number as f64 * runs)
+            )
+        });
+        format!(
+            "run {} of {} on {on}{}",
+            number + 1,
+            self.total,
+            left.unwrap_or_default()
+        )
+    }
 }
 
 impl Display {
@@ -236,6 +266,7 @@ impl Display {
                 bar: ProgressBar::hidden(),
                 verbosity,
                 marks: false,
+                counted: None,
             };
         }
         // `stderr()` hides itself off a terminal. Twice a second: drawing must not disturb what is measured.
@@ -250,6 +281,7 @@ impl Display {
             bar,
             verbosity,
             marks: false,
+            counted: None,
         }
     }
 
@@ -262,13 +294,19 @@ impl Display {
         display
     }
 
-    /// For a command that prints itself: no bar, on a terminal a line before each run.
-    pub fn beside_output(verbosity: Verbosity) -> Display {
-        let marks = verbosity == Verbosity::Normal && std::io::stderr().is_terminal();
+    /// For a command that prints itself, `total` runs of it: no bar, but a line before each run, off a terminal with the number of
+    /// the run and the time that is left.
+    pub fn beside_output(total: u64, verbosity: Verbosity) -> Display {
+        let is_normal = verbosity == Verbosity::Normal;
+        let is_terminal = std::io::stderr().is_terminal();
         Display {
             bar: ProgressBar::hidden(),
             verbosity,
-            marks,
+            marks: is_normal && is_terminal,
+            counted: (is_normal && !is_terminal).then(|| CountedRuns {
+                total,
+                started: Instant::now(),
+            }),
         }
     }
 
@@ -285,6 +323,9 @@ impl Display {
     }
 
     pub fn show(&self, progress: Progress<'_>) {
+        if let (Some(runs), Progress::Trial { number, slot, .. }) = (&self.counted, &progress) {
+            note(&runs.line(*number, slot.machine.as_str()));
+        }
         match progress {
             Progress::Note(line) => return self.note(line),
             Progress::Preparing => self.step("preparing disks and the guest's image".to_owned()),
@@ -342,5 +383,19 @@ impl Display {
 
     pub fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_run_is_counted_with_the_time_that_is_left() {
+        let started = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        let runs = CountedRuns { total: 12, started };
+        assert_eq!(runs.line(0, "native"), "run 1 of 12 on native");
+        assert_eq!(runs.line(3, "tcg"), "run 4 of 12 on tcg, about 3 min left");
     }
 }

@@ -85,7 +85,7 @@ fn carry_out(
     streams: Option<&Streams>,
 ) -> Result<(ExitCode, PathBuf), Fault> {
     let display = match streams {
-        Some(_) => Display::beside_output(args.verbosity()),
+        Some(_) => Display::beside_output(plan.trials(), args.verbosity()),
         // How many rounds a tuning takes only its measurements tell.
         None if plan.guest_tune().is_some() => Display::open_ended(args.verbosity()),
         None => Display::new(

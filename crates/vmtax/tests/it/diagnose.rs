@@ -525,9 +525,13 @@ fn a_guest_that_has_panicked_is_said_first_though_its_vcpu_spins() {
             place.path(&format!("{name}.console")).display()
         );
         assert_eq!(first["finding"], *said);
+        let socket = place.path("q");
         assert_eq!(
             first["remedies"][0]["line"],
-            "{\"execute\": \"system_reset\"} to its QMP socket"
+            *format!(
+                "echo '{{\"execute\":\"qmp_capabilities\"}}{{\"execute\":\"system_reset\"}}' | socat -t1 - UNIX-CONNECT:{},shut-none",
+                socket.display()
+            )
         );
         assert!(
             found["rates"]["run"].as_f64().unwrap() > 0.1,

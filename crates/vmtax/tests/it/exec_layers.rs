@@ -497,10 +497,7 @@ fn each_packet_of_a_command_is_followed_under_tcg_and_exported() {
         .words("--perfetto out.perfetto --parquet out.parquet");
     export.outcome().exits(0).says("of 2 trials");
     let page = std::fs::read_to_string(place.recording().join("report.html")).unwrap();
-    assert!(
-        page.contains("Packets of the NIC on tcg")
-            && page.contains("tcg, received packets")
-    );
+    assert!(page.contains("Packets of the NIC on tcg") && page.contains("tcg, received packets"));
 }
 
 #[test]

@@ -289,6 +289,11 @@ fn the_first_answer_is_of_the_vms_then_of_a_guest() {
     let overhead = answer.find("run --quick").unwrap();
     assert!(list < cause && cause < overhead, "{answer}");
     assert!(!answer.contains("details"), "{answer}");
+    // Not in the current directory, which may be another user's.
+    let folder = answer[overhead..].split("--output ").nth(1).unwrap();
+    let folder = Path::new(folder.trim()).parent().unwrap().to_owned();
+    assert!(folder.is_dir() && !place.path("runs").exists(), "{answer}");
+    std::fs::remove_dir(folder).unwrap();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Counter, DiskCounters, LatencyHistogram, VmCounters, VmFacts};
 
@@ -281,6 +282,9 @@ fn a_release_is_installed_unless_its_checksum_is_wrong() {
         .shows(&format!("vmtax {VERSION}"));
     assert!(place.path("prefix/share/man/man1/vmtax.1").exists());
 
+    assert!(place.path("prefix").join(UNIT).exists());
+
+    for_a_user(&place, &release);
     downloaded(&place, &release);
     package(&place, &release);
 
@@ -289,6 +293,29 @@ fn a_release_is_installed_unless_its_checksum_is_wrong() {
     install(&place, &release, Some(&release))
         .exits(1)
         .says(&format!("{checksum} has no SHA-256 checksum"));
+}
+
+/// Below a prefix.
+const UNIT: &str = "lib/systemd/system/vmtax-exporter.service";
+
+/// Of a user's directories systemd reads no unit of the system's.
+fn for_a_user(place: &Place, release: &Path) {
+    let home = place.path("home");
+    fs::create_dir(&home).unwrap();
+    let start = match is_root() {
+        true => {
+            for folder in [place.path(""), place.path("tmp"), home.clone()] {
+                fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)).unwrap();
+            }
+            let nobody = place.program("setpriv");
+            nobody.words("--reuid=65534 --regid=65534 --clear-groups -- sh")
+        }
+        false => place.program("sh"),
+    };
+    let start = start.arg(release.join("install.sh")).arg(release);
+    start.env("HOME", &home).outcome().exits(0);
+    let prefix = home.join(".local");
+    assert!(prefix.join("bin/vmtax").exists() && !prefix.join(UNIT).exists());
 }
 
 /// With an address install.sh asks it for archive and checksum.

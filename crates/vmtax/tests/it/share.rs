@@ -512,12 +512,17 @@ fn what_the_host_lacks_is_left_out_with_its_package_and_the_rest_is_measured() {
     );
     let mut outcome =
         share_without(&place, &["ganesha.nfsd", "mkfs.erofs", "virtiofsd"], &words).exits(0);
-    for (method, program, package) in [
-        ("nfs4", "ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
-        ("erofs", "mkfs.erofs", "erofs-utils"),
+    for (method, program, package, arch) in [
+        (
+            "nfs4",
+            "ganesha.nfsd",
+            "nfs-ganesha nfs-ganesha-vfs",
+            "nfs-ganesha",
+        ),
+        ("erofs", "mkfs.erofs", "erofs-utils", "erofs-utils"),
     ] {
         let said = format!(
-            "{method}: share={method} needs {program}, which is not installed. → `apt-get install {package}`"
+            "{method}: share={method} needs {program}, which is not installed. → `apt-get install {package}` (Fedora: `dnf install {package}`; Arch: `pacman -S {arch}`)"
         );
         assert!(
             outcome.stderr.contains(&format!("Not measured: {said}")),

@@ -253,13 +253,14 @@ fn openmetrics_are_served_on_the_loopback_address() {
             vm.pid()
         ))
         .start(60);
-    let ask = |path: &str| -> Option<String> {
+    let request = |method: &str, path: &str| -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
     };
+    let ask = |path: &str| request("GET", path);
     let answer = top.until("counters are served", |_| {
         ask("/metrics").filter(|answer| answer.contains("# EOF"))
     });
@@ -272,11 +273,18 @@ fn openmetrics_are_served_on_the_loopback_address() {
         "{answer}"
     );
     assert!(ask("/other").unwrap().starts_with("HTTP/1.1 404 "));
-    // A silent client does not keep others out for long, and a signal ends it in good order.
-    let silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    top.until("others are answered", |_| {
-        ask("/metrics").filter(|answer| answer.contains("# EOF"))
-    });
+    let head = request("HEAD", "/metrics").unwrap();
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
+    // A client that sends half a request keeps no other out, and a signal ends it in good order.
+    let mut silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    silent.write_all(b"GET /metr").unwrap();
+    assert!(ask("/metrics").unwrap().contains("# EOF"));
+    silent.set_nonblocking(true).unwrap();
+    let still_open = silent.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(still_open.kind(), std::io::ErrorKind::WouldBlock);
     drop(silent);
     top.signal(Signal::TERM);
     top.outcome().exits(0);

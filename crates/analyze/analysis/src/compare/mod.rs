@@ -369,7 +369,7 @@ fn checked(column: Column<'_>, groups: &Groups, thresholds: &Thresholds) -> Opti
     let threshold = thresholds.for_metric(groups.metric);
     // Faster counts as not slower.
     let verdict = match Verdict::by_interval(&ratio, 1.0 + threshold) {
-        Verdict::Faster => Verdict::Inconclusive,
+        Verdict::Faster | Verdict::Equivalent => Verdict::Inconclusive,
         other => other,
     };
     let rounds = (one.len() as u32, two.len() as u32);

@@ -8,7 +8,8 @@ use crate::pairs::{Decision, MAX_PAIRS, MIN_EFFECT, PairSeries};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::number::factor;
 use vmtax_model::{
-    GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Plan, TrialRecord, Variant,
+    GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Outcome, Plan, TrialRecord,
+    Variant,
 };
 
 /// A figure of a trial.
@@ -187,17 +188,21 @@ impl<'a> Measured<'a> {
         rounds.len() as u32
     }
 
-    /// Why a candidate failed to boot, where it never gave a figure.
+    /// Why a candidate failed to boot, where it never gave a figure. A run that was interrupted says nothing about it.
     pub fn refused(&self, candidate: usize) -> Option<String> {
         let name = self.spec.name(&[candidate]);
-        let mut of_candidate = self
+        let of_candidate = self
             .trials
             .iter()
             .filter(|((_, variant), _)| *variant == name)
             .flat_map(|(_, all)| all);
-        let first = of_candidate.next()?;
-        let any = first.result().is_some() || of_candidate.any(|trial| trial.result().is_some());
-        (!any).then(|| first.failure().map(str::to_owned)).flatten()
+        let is_interrupted = |trial: &TrialRecord| matches!(trial.outcome, Outcome::Interrupted);
+        let mut failed = of_candidate
+            .clone()
+            .filter(|trial| !is_interrupted(trial))
+            .filter_map(|trial| trial.failure());
+        let gave_figures = of_candidate.clone().any(|trial| trial.result().is_some());
+        failed.next().filter(|_| !gave_figures).map(str::to_owned)
     }
 }
 

@@ -405,13 +405,24 @@ fn a_budget_ends_it_and_says_so_and_a_candidate_that_fails_to_boot_is_refused() 
         },
         ..good.clone()
     };
-    let trials = [
-        TrialRecord {
-            variant: GuestTuneSpec::BASELINE.to_owned(),
-            ..good
-        },
-        bad,
-    ];
+    let baseline = TrialRecord {
+        variant: GuestTuneSpec::BASELINE.to_owned(),
+        ..good
+    };
+    let interrupted = TrialRecord {
+        outcome: vmtax_model::Outcome::Interrupted,
+        ..bad.clone()
+    };
+    let found = tune_guest(&plan, &[baseline.clone(), interrupted]).unwrap();
+    assert_eq!(
+        (
+            found.outcome.candidates[0].verdict,
+            found.outcome.candidates[0].why.as_ref()
+        ),
+        (TuneVerdict::NotMeasured, None),
+        "the run ended, not the candidate"
+    );
+    let trials = [baseline, bad];
     assert_eq!(next_guest_step(&plan, &trials), None);
     let found = tune_guest(&plan, &trials).unwrap();
     assert_eq!(

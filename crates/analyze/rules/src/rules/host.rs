@@ -30,7 +30,7 @@ pub(super) fn problem(evidence: &Evidence<'_>, problem: HostProblem) -> Vec<Find
 
 const DISTRIBUTION_KERNEL: Remedy<&str> = instruction(
     "Boot a distribution's kernel",
-    "sudo apt-get install linux-image-amd64 # Ubuntu: linux-image-generic",
+    "sudo apt-get install linux-image-amd64 # Ubuntu: linux-image-generic; Fedora: sudo dnf install kernel; Arch: sudo pacman -S linux",
 );
 /// Remedy that gives a user a control group with a memory limit.
 pub(super) const OWN_CGROUP: Remedy<&str> = instruction(
@@ -193,7 +193,7 @@ pub(super) const HOST: &[Rule] = &[
         "",
         [instruction(
             "Install the distribution's, which has them all",
-            "sudo apt-get install qemu-system-x86"
+            "sudo apt-get install qemu-system-x86 # Fedora: sudo dnf install qemu-system-x86; Arch: sudo pacman -S qemu-base"
         )]
     ),
     host!(
@@ -284,7 +284,10 @@ pub(super) const HOST: &[Rule] = &[
         NoMkfs,
         "no mkfs.ext4",
         "",
-        [instruction("Install it", "sudo apt-get install e2fsprogs")]
+        [instruction(
+            "Install it",
+            "sudo apt-get install e2fsprogs # Fedora: sudo dnf install e2fsprogs; Arch: sudo pacman -S e2fsprogs"
+        )]
     ),
     host!(
         NoVirtiofsd,
@@ -292,7 +295,7 @@ pub(super) const HOST: &[Rule] = &[
         "",
         [instruction(
             "Install it",
-            "sudo apt-get install virtiofsd # Debian 12: qemu-system-common has it"
+            "sudo apt-get install virtiofsd # Debian 12: qemu-system-common has it; Fedora: sudo dnf install virtiofsd; Arch: sudo pacman -S virtiofsd"
         )]
     ),
     host!(
@@ -301,7 +304,7 @@ pub(super) const HOST: &[Rule] = &[
         "",
         [instruction(
             "Install it",
-            "sudo apt-get install nfs-ganesha nfs-ganesha-vfs"
+            "sudo apt-get install nfs-ganesha nfs-ganesha-vfs # Fedora: sudo dnf install nfs-ganesha nfs-ganesha-vfs; Arch: nfs-ganesha of the AUR"
         )]
     ),
 ];

@@ -229,10 +229,49 @@ pub(super) fn read_limits(vm: &VmRates, disk: &DiskSettings, limits: &IoLimits) 
             let file = disk.file.to_string_lossy();
             virsh(vm, &["blkdeviotune", "DOMAIN", &file])
         }
-        (false, false) => "QMP query-block: iops, bps".to_owned(),
+        (false, false) => qmp(vm, "query-block", &json!({})),
     }
 }
 
 pub(super) fn group_path(limits: &IoLimits) -> String {
     format!("/objects/{}", limits.group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::VmSettings;
+
+    #[test]
+    fn a_command_over_qmp_is_whole_and_names_the_vms_socket() {
+        let disk = DiskSettings {
+            device: "virtio0".to_owned(),
+            ..DiskSettings::default()
+        };
+        let limits = IoLimits {
+            requests_per_s: [20, 0, 0],
+            ..IoLimits::default()
+        };
+        let command = |socket: Option<&str>| {
+            let vm = VmRates {
+                settings: VmSettings {
+                    qmp_socket: socket.map(Into::into),
+                    ..VmSettings::default()
+                },
+                ..VmRates::default()
+            };
+            limit_command(&vm, &disk, &limits, false)
+        };
+        let known = command(Some("/run/a b,c.qmp"));
+        assert!(
+            known.starts_with(r#"echo '{"execute":"qmp_capabilities"}{"arguments":{"bps":0,"#)
+                && known.contains(r#""execute":"block_set_io_throttle"}' | socat -t1 - "#),
+            "{known}"
+        );
+        assert!(
+            known.ends_with(r"| socat -t1 - 'UNIX-CONNECT:/run/a b\,c.qmp,shut-none'"),
+            "{known}"
+        );
+        assert!(command(None).ends_with("UNIX-CONNECT:QMP_SOCKET,shut-none"));
+    }
 }

@@ -3,7 +3,7 @@
 use super::cpu_set::cpu_set;
 use super::run_queue_wait::{CPUSET, OWN_AFFINITY, OWN_CPUS, of_thread, why_run_queue_wait};
 use crate::evidence::MIN_SHARE;
-use crate::rule::{about_vm, instruction, live_change, measurement, virsh};
+use crate::rule::{about_vm, instruction, live_change, measurement, qmp_line, virsh};
 use crate::{Evidence, Finding, Rule};
 use vmtax_findings::VmRates;
 use vmtax_model::number::percent;
@@ -334,7 +334,7 @@ pub(super) fn resume(vm: &VmRates) -> String {
         // A number would be libvirt's own of another domain.
         Some(manager) if manager.is_libvirt() => virsh(vm, &["resume", "DOMAIN"]),
         Some(_) => "qm resume VMID".to_owned(),
-        None => "{\"execute\": \"cont\"} to its QMP socket".to_owned(),
+        None => qmp_line(vm, "{\"execute\":\"cont\"}"),
     }
 }
 

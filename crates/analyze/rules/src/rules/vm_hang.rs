@@ -2,7 +2,7 @@
 //! does not answer, or its guest's kernel has failed. What else is known of such a VM explains nothing.
 
 use super::vm_cpu::{INTERNAL_ERROR, MIN_READY, PANICKED, resume};
-use crate::rule::{about_vm, instruction, is_libvirts, measurement, qmp, virsh};
+use crate::rule::{about_vm, instruction, is_libvirts, measurement, qmp, qmp_line, virsh};
 use crate::{Evidence, Finding, Rule};
 use serde_json::json;
 use vmtax_findings::VmRates;
@@ -283,7 +283,14 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
     let reset = match vm.manager {
         Some(Manager::Proxmox) => "qm reset VMID".to_owned(),
         Some(_) => virsh(vm, &["reset", "DOMAIN"]),
-        None => "{\"execute\": \"system_reset\"}".to_owned(),
+        None => {
+            let then = if is_stopped {
+                "{\"execute\":\"cont\"}"
+            } else {
+                ""
+            };
+            qmp_line(vm, &format!("{{\"execute\":\"system_reset\"}}{then}"))
+        }
     };
     let dump = match is_libvirts(vm) {
         true => virsh(vm, &["dump", "DOMAIN", &file, "--memory-only"]),
@@ -292,11 +299,9 @@ fn failed_values(vm: &VmRates) -> Vec<(&'static str, String)> {
             qmp(vm, "dump-guest-memory", &arguments)
         }
     };
-    let reset = match (vm.manager.is_some(), is_stopped) {
-        (true, true) => format!("{reset} && {}", resume(vm)),
-        (true, false) => reset,
-        (false, true) => format!("{reset}, then {}", resume(vm)),
-        (false, false) => format!("{reset} to its QMP socket"),
+    let reset = match vm.manager.is_some() && is_stopped {
+        true => format!("{reset} && {}", resume(vm)),
+        false => reset,
     };
     vec![("RESET", reset), ("DUMP", dump)]
 }
@@ -638,7 +643,7 @@ mod tests {
         );
         assert_eq!(
             all[0].remedies[0].line,
-            "{\"execute\": \"system_reset\"} to its QMP socket"
+            "echo '{\"execute\":\"qmp_capabilities\"}{\"execute\":\"system_reset\"}' | socat -t1 - UNIX-CONNECT:QMP_SOCKET,shut-none"
         );
         assert!(
             all[0].remedies[1].line.contains("dump-guest-memory"),

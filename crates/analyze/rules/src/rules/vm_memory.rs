@@ -1,7 +1,7 @@
 //! A running VM whose memory the host does not keep, by its counters.
 
 use crate::evidence::MIN_SHARE;
-use crate::rule::{about_vm, instruction, is_libvirts, virsh};
+use crate::rule::{about_vm, instruction, is_libvirts, qmp_line, virsh};
 use crate::{Finding, Rule};
 use vmtax_findings::VmRates;
 use vmtax_model::number::{bytes, percent, significant};
@@ -80,7 +80,8 @@ fn balloon(vm: &VmRates, bytes: &str) -> String {
     if is_libvirts(vm) {
         return virsh(vm, &["setmem", "DOMAIN", &format!("{bytes}b"), "--live"]);
     }
-    format!("{{\"execute\": \"balloon\", \"arguments\": {{\"value\": {bytes}}}}} to its QMP socket")
+    let command = format!("{{\"execute\":\"balloon\",\"arguments\":{{\"value\":{bytes}}}}}");
+    qmp_line(vm, &command)
 }
 
 /// The part of the time that vCPUs neither run nor wait for a CPU: the faults take that at most, the guest's own idle time
@@ -191,7 +192,7 @@ mod tests {
         assert!(
             balloon_line(Some(1.0), None)
                 .unwrap()
-                .starts_with("{\"execute\": \"balloon\""),
+                .contains("{\"execute\":\"balloon\",\"arguments\":{\"value\":SIZE}}' | socat"),
             "virsh does not know it"
         );
     }

@@ -140,13 +140,20 @@ pub(crate) fn foreign_architecture<'a>(domain: Node<'a, 'a>) -> Option<&'a str> 
         .filter(|arch| !["x86_64", "i686"].contains(arch))
 }
 
+/// The number of an element among those of its name beside it, from 1.
+pub(crate) fn number_among_siblings(node: Node<'_, '_>) -> usize {
+    let is_same = |other: &Node<'_, '_>| other.tag_name() == node.tag_name();
+    1 + node.prev_siblings().skip(1).filter(is_same).count()
+}
+
 /// `<disk>` of a medium.
 pub(crate) struct Disk<'a>(pub Node<'a, 'a>);
 
 impl<'a> Disk<'a> {
-    /// Returns the target of the disk, as `vda`; `unnamed` without one.
+    /// Returns the target of the disk, as `vda`; without one its number, as `disk 1`.
     pub fn name(&self) -> String {
-        self.target("dev").unwrap_or("unnamed").to_owned()
+        let number = || format!("disk {}", number_among_siblings(self.0));
+        self.target("dev").map_or_else(number, str::to_owned)
     }
 
     /// Returns the bus of the disk, by libvirt's name.

@@ -266,7 +266,7 @@ fn the_running_kernel_needs_image_and_modules() {
     assert!(
         path.ends_with("boot/vmlinuz-6.5.0")
             && why.contains("6.5.0")
-            && why.contains("is not here"),
+            && why.contains("there is no such file; it belongs to the running kernel"),
         "{why}"
     );
 

@@ -209,8 +209,8 @@ fn running(root: &Path, release: &str) -> Result<KernelFacts, UnusableKernel> {
     in_layout(root, release, SourceOfKernel::Running).map_err(|why| {
         let reason = match why {
             KernelError::File(FileError { path, source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                let missing = path.display();
-                format!("the running kernel, Linux {release}, is not here: there is no {missing}. Take the distribution's with `vmtax get kernel`, or give one with --kernel")
+                let missing = if path == image { "there is no such file".to_owned() } else { format!("there is no {}", path.display()) };
+                format!("{missing}; it belongs to the running kernel, Linux {release}. Fetch the distribution's kernel with `vmtax get kernel`, or give one with --kernel")
             }
             why => why.to_string(),
         };

@@ -8,9 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use vmtax_host::value_in_effect;
-use vmtax_model::{
-    HostQueue, PinnedThread, SetBy, Setting, SettingPart, cpu_list, in_effect,
-};
+use vmtax_model::{HostQueue, PinnedThread, SetBy, Setting, SettingPart, cpu_list, in_effect};
 use vmtax_observe::counters::{Cgroups, block_device, cpuset};
 use vmtax_vmm::qemu::guest_agent::{self, Ask, GuestAgent};
 use vmtax_vmm::qemu::monitor::Monitor;

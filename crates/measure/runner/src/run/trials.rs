@@ -349,9 +349,14 @@ impl Run<'_> {
                 said: None,
             });
         } else if self.excludes_failures() {
-            let why = format!(
-                "the command ended with exit status {status}: --ignore-failure counts it nevertheless"
-            );
+            let why = match status {
+                126 => "the command cannot be executed (exit status 126)".to_owned(),
+                127 => "the command, or a program that it runs, was not found (exit status 127)"
+                    .to_owned(),
+                _ => format!(
+                    "the command ended with exit status {status}: --ignore-failure counts it nevertheless"
+                ),
+            };
             return result.and(Err(MachineError::Workload(why)));
         }
         result

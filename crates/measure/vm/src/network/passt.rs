@@ -181,7 +181,7 @@ fn program(backend: NetBackend) -> Result<PathBuf, MachineError> {
     vmtax_host::find_program("passt").ok_or_else(|| {
         let (name, fix): (&str, _) = (
             backend.into(),
-            "`apt-get install passt`, or use backend=user",
+            "`apt-get install passt` (Fedora: `dnf install passt`; Arch: `pacman -S passt`), or use backend=user",
         );
         MachineError::NoNetwork(format!(
             "backend={name} needs passt, which is not installed: {fix}"

@@ -13,26 +13,35 @@ use vmtax_model::{ImageFacts, Share, ShareMethod, shell_line};
 const EXT4: Program = Program {
     name: "mkfs.ext4",
     packages: "e2fsprogs",
+    arch: "e2fsprogs",
 };
 /// Tells clients of NFS version 3 the ports of the server.
 const PORTMAPPER: Program = Program {
     name: "rpcbind",
     packages: "rpcbind",
+    arch: "rpcbind",
 };
 
-/// A program with the Debian packages that have it.
+/// A program with the packages that have it: Debian's, which Fedora has by the same names, and Arch's.
 struct Program {
     name: &'static str,
     packages: &'static str,
+    arch: &'static str,
 }
 
 impl Program {
     /// Returns the path; an error has the command that installs it.
     fn find(&self, method: ShareMethod, find: Find<'_>) -> Result<PathBuf, MachineError> {
-        let Program { name, packages } = self;
+        let Program {
+            name,
+            packages,
+            arch,
+        } = self;
+        // On Fedora no other package has it.
+        let fedora = packages.split('`').next().unwrap_or_default();
         let lacking = || {
             MachineError::NoShare(format!(
-                "share={method} needs {name}, which is not installed: `apt-get install {packages}`"
+                "share={method} needs {name}, which is not installed: `apt-get install {packages}` (Fedora: `dnf install {fedora}`; Arch: `pacman -S {arch}`)"
             ))
         };
         find(name).ok_or_else(lacking)
@@ -51,20 +60,24 @@ fn main_program(method: ShareMethod) -> Option<Program> {
             Program {
                 name: "virtiofsd",
                 packages,
+                arch: "virtiofsd",
             }
         }
         ShareMethod::Nfs3 | ShareMethod::Nfs4 => Program {
             name: "ganesha.nfsd",
             packages: "nfs-ganesha nfs-ganesha-vfs",
+            arch: "nfs-ganesha",
         },
         ShareMethod::Disk => EXT4,
         ShareMethod::Erofs => Program {
             name: "mkfs.erofs",
             packages: "erofs-utils",
+            arch: "erofs-utils",
         },
         ShareMethod::Squashfs => Program {
             name: "mksquashfs",
             packages: "squashfs-tools",
+            arch: "squashfs-tools",
         },
     })
 }
@@ -300,17 +313,18 @@ mod tests {
         let message_for = |method, missing| lacking(method, missing).unwrap();
         assert_eq!(
             message_for(ShareMethod::Nfs4, "ganesha.nfsd"),
-            "share=nfs4 needs ganesha.nfsd, which is not installed: `apt-get install nfs-ganesha nfs-ganesha-vfs`"
+            "share=nfs4 needs ganesha.nfsd, which is not installed: `apt-get install nfs-ganesha nfs-ganesha-vfs` \
+             (Fedora: `dnf install nfs-ganesha nfs-ganesha-vfs`; Arch: `pacman -S nfs-ganesha`)"
         );
         assert!(
-            message_for(ShareMethod::Nfs4, "mkfs.ext4").ends_with("`apt-get install e2fsprogs`")
+            message_for(ShareMethod::Nfs4, "mkfs.ext4").contains("`apt-get install e2fsprogs`")
         );
         assert!(
             message_for(ShareMethod::Nfs3, "rpcbind").contains("rpcbind, which is not installed")
         );
         assert!(
             message_for(ShareMethod::Erofs, "mkfs.erofs")
-                .ends_with("`apt-get install erofs-utils`")
+                .contains("`apt-get install erofs-utils` (Fedora: `dnf install erofs-utils`; Arch")
         );
         assert!(message_for(ShareMethod::Virtiofs, "virtiofsd").contains("virtiofsd"));
         assert_eq!(

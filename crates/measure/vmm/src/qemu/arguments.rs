@@ -126,21 +126,30 @@ impl Arguments {
         })
     }
 
-    /// The words behind the program, which a dynamic loader may have been given behind options of its own.
-    fn behind_program(&self) -> &[String] {
-        let Some((first, rest)) = self.0.split_first() else {
-            return &[];
-        };
+    /// The program that was started: the first word; of a dynamic loader the program that it was given.
+    pub fn program(&self) -> Option<&Path> {
+        self.0.get(self.program_position()?).map(Path::new)
+    }
+
+    /// The words behind the program.
+    pub fn behind_program(&self) -> &[String] {
+        let position = self.program_position();
+        position
+            .and_then(|at| self.0.get(at + 1..))
+            .unwrap_or_default()
+    }
+
+    /// Position of the program, which a dynamic loader may have been given behind options of its own.
+    fn program_position(&self) -> Option<usize> {
+        let first = self.0.first()?;
         if !is_loader(Path::new(first)) {
-            return rest;
+            return Some(0);
         }
         let is_program = |pair: &[String]| {
             !pair[1].starts_with('-') && !LOADER_OPTIONS.contains(&pair[0].as_str())
         };
-        let program = self.0.windows(2).position(is_program);
-        program
-            .and_then(|at| self.0.get(at + 2..))
-            .unwrap_or_default()
+        let loaded = self.0.windows(2).position(is_program);
+        loaded.map(|at| at + 1)
     }
 
     /// The properties of each `option`, in order.

@@ -63,11 +63,10 @@ fn is_qemu(program: Option<&Path>, arguments: &Arguments) -> bool {
         return false;
     }
     // Of another user's process the name that it was started by counts, as in ps(1).
-    let called = arguments.all().next().map(Path::new);
-    if program.or(called).is_some_and(is_named) {
+    if program.or(arguments.program()).is_some_and(is_named) {
         return true;
     }
-    let mut started = arguments.all().skip(1).map(Path::new);
+    let mut started = arguments.behind_program().iter().map(Path::new);
     let is_given = |option: &&&str| arguments.options().any(|(given, _)| given == **option);
     !started.any(is_named) && OPTIONS.iter().filter(is_given).count() > 1
 }
@@ -165,6 +164,9 @@ pub(crate) fn monitor(pid: i32) -> Result<Monitor, VmmError> {
             Err(VmmError::Monitor(why)) => {
                 failed = VmmError::Monitor(format!("{}: {why}", path.display()));
             }
+            Err(VmmError::MonitorDenied(why)) => {
+                failed = VmmError::MonitorDenied(format!("{}: {why}", path.display()));
+            }
             Err(error) => failed = error,
         }
     }
@@ -188,6 +190,13 @@ pub(crate) fn monitor_advice(manager: Option<Manager>) -> &'static str {
             "start QEMU with a QMP socket that no other program uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)"
         }
     }
+}
+
+/// The first QMP socket of a command line, by the path that QEMU's process has it under: absolute, where its directory is known.
+pub(crate) fn qmp_socket(pid: i32, arguments: &Arguments) -> Option<PathBuf> {
+    let socket = qmp_sockets(arguments).into_iter().next()?;
+    let directory = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    Some(directory.join(socket))
 }
 
 /// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH` with
@@ -257,6 +266,8 @@ mod tests {
             "qemu-system-x86_64 -m 64 -hda disk.img",
             "/usr/bin/qemu-kvm -m 64",
             "/usr/libexec/qemu -machine q35 -smp 2",
+            "/l/ld-linux-x86-64.so.2 --library-path /l /b/qemu-system-x86_64 -m 64 -hda disk.img",
+            "/l/ld-musl-x86_64.so.1 --library-path /l /b/qemu -machine q35 -smp 2",
         ];
         for line in lines {
             assert!(is_qemu(None, line), "{line}");
@@ -265,6 +276,9 @@ mod tests {
             "sudo qemu-system-x86_64 -M q35 -smp 2",
             "qemu-system-x86_64 --version",
             "qemu-nbd disk.img",
+            "/l/ld-linux-x86-64.so.2 --library-path /l /b/qemu-nbd disk.img",
+            "/l/ld-linux-x86-64.so.2 /bin/timeout 9 qemu-system-x86_64 -M q35 -smp 2",
+            "/l/ld-linux-x86-64.so.2 --library-path /l",
             "",
         ] {
             assert!(!is_qemu(None, line), "{line}");
@@ -360,6 +374,19 @@ mod tests {
             "-mon ,,",
         ];
         assert!(none.iter().all(|line| sockets(line).is_empty()));
+    }
+
+    #[test]
+    fn a_socket_is_named_by_the_path_that_a_user_can_give() {
+        let own = std::process::id() as i32;
+        let socket = |line: &str| qmp_socket(own, &Arguments::from_line(line));
+        let directory = std::env::current_dir().unwrap();
+        assert_eq!(
+            socket("qemu -qmp unix:q.sock,server=on"),
+            Some(directory.join("q.sock"))
+        );
+        assert_eq!(socket("qemu -qmp unix:/run/q"), Some("/run/q".into()));
+        assert_eq!(socket("qemu -m 64"), None);
     }
 
     #[test]

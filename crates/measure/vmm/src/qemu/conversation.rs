@@ -252,6 +252,7 @@ impl SharedSocket {
         };
         let late_or_failed = |error: io::Error, earlier: &BTreeSet<u64>| match error.kind() {
             io::ErrorKind::TimedOut => timed_out(earlier),
+            io::ErrorKind::PermissionDenied => VmmError::MonitorDenied(error.to_string()),
             _ => failed(error),
         };
         let mut earlier = BTreeSet::new();

@@ -135,6 +135,14 @@ impl Vm {
         find(name).map(|found| Vm::attach(found.pid))
     }
 
+    /// Returns true if another running VM has its name.
+    pub fn shares_name(&self) -> bool {
+        let name = self.process.name();
+        let has_name = |pid| VmmProcess::without_monitor(pid).name() == name;
+        let others = || running().into_iter().filter(|pid| *pid != self.pid());
+        name.is_some() && others().any(has_name)
+    }
+
     /// The VM of a plan, or (`is_vm` is false) its process, unless another process has its PID now, or none.
     ///
     /// # Errors

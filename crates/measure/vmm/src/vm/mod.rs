@@ -332,15 +332,17 @@ fn without_tap(id: &str, kind: &str) -> Missing {
 }
 
 impl Vm {
-    /// Returns [`Vm::facts`] with the guest's state, for which a monitor, or virsh for all domains of the host, is asked.
+    /// Returns [`Vm::facts`] with the guest's state, for which a monitor, or virsh for all domains of the host, is asked, and
+    /// with [`Vm::shares_name`].
     pub fn facts_with_state(&self) -> Option<VmFacts> {
         Some(VmFacts {
             state: self.run_state(),
+            shares_name: self.shares_name(),
             ..self.facts()?
         })
     }
 
-    /// Returns the facts known now, without the guest's state; `None` for a process that is no virtual machine.
+    /// Returns the facts known now by this process alone; `None` for a process that is no virtual machine.
     pub fn facts(&self) -> Option<VmFacts> {
         let vmm = self.vmm()?;
         let open = self.files();
@@ -356,6 +358,7 @@ impl Vm {
         Some(VmFacts {
             pid: self.pid(),
             name: self.process.name(),
+            shares_name: false,
             binary: self.binary(),
             vmm,
             version: self.process.version(),

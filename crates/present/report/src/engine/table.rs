@@ -15,6 +15,9 @@ pub struct Table {
     pub most: usize,
     /// True if columns that do not fit follow in a further table under the same first column.
     pub parts: bool,
+    /// True if a row's figures are compared with each other, each row another metric: figures that span too much for one unit get one
+    /// for each row.
+    pub compares_rows: bool,
     /// Tells whether it names the columns that gave way, where nothing else on the page has what they say.
     pub names_left_out: bool,
     /// Meaning of the signs in the table, and what the table leaves out.
@@ -303,6 +306,14 @@ impl Table {
     pub fn notes_with<'a>(&'a self, of_columns: Vec<&'a str>) -> impl Iterator<Item = String> + 'a {
         let of_columns = (!of_columns.is_empty()).then(|| of_columns.join(" "));
         of_columns.into_iter().chain(self.notes.iter().cloned())
+    }
+
+    /// Returns the table, of which each row compares figures of a metric of its own.
+    pub fn of_metrics(self) -> Table {
+        Table {
+            compares_rows: true,
+            ..self
+        }
     }
 
     /// Returns the table with notes below it.

@@ -1,7 +1,7 @@
 //! One unit for figures that are compared: quantities written with units that fit each alone, brought to one of them.
 
 use super::table::{Row, Table};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::number::significant;
 
 /// Units of one dimension, the smallest first.
@@ -131,7 +131,7 @@ struct Placed {
 
 impl Table {
     /// Returns the table with one unit for its figures of a dimension, below each heading; where they span too much for one,
-    /// with one for each column.
+    /// with one for each column, or for each row of a table that compares figures in rows.
     pub fn in_common_units(&self) -> Table {
         let mut groups: BTreeMap<(usize, usize), Vec<Placed>> = BTreeMap::new();
         for placed in self.quantities() {
@@ -140,11 +140,20 @@ impl Table {
         }
         let mut table = self.clone();
         for group in groups.into_values() {
-            if !table.unify(&group) {
-                for column in 0..self.columns.len() {
-                    let in_it = group.iter().filter(|one| one.column == column);
-                    table.unify(&in_it.cloned().collect::<Vec<Placed>>());
+            if table.unify(&group) {
+                continue;
+            }
+            let line = |one: &Placed| {
+                if self.compares_rows {
+                    one.row
+                } else {
+                    one.column
                 }
+            };
+            let lines: BTreeSet<usize> = group.iter().map(line).collect();
+            for number in lines {
+                let in_it = group.iter().filter(|one| line(one) == number);
+                table.unify(&in_it.cloned().collect::<Vec<Placed>>());
             }
         }
         table
@@ -317,6 +326,12 @@ mod tests {
         assert_eq!(
             cells(&columns.in_common_units()),
             [["a", "49.6 ns", "1.2 ms"], ["b", "1000 ns", "0.700 ms"]]
+        );
+        let compared = table(&[["a", "5.33 ms", "713 µs"], ["b", "49.6 ns", "60.0 ns"]]);
+        assert_eq!(
+            cells(&compared.of_metrics().in_common_units()),
+            [["a", "5.33 ms", "0.713 ms"], ["b", "49.6 ns", "60.0 ns"]],
+            "a row compares the figures of one metric"
         );
         let mut groups = table(&[["a", "900 ns", "1.5 µs"]]);
         groups.group("next");

@@ -85,6 +85,9 @@ fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
 
 /// More rounds where there are too few, else what shows where most of the additional time comes from.
 fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Option<String> {
+    if view::has_no_working_guest(recording) {
+        return Some(view::CHECK_HOST.to_owned());
+    }
     let compared = recording
         .plan
         .machines
@@ -112,16 +115,19 @@ fn has_option(recording: &Recording, option: &str) -> bool {
 
 /// Returns the same command with another option; for a plan's file the command with the corresponding options.
 fn again_with(recording: &Recording, option: &str) -> String {
-    let command = &recording.manifest.command;
+    let command = view::command_again(recording);
     let own = match &command[..] {
         [_, study, ..] if study == "exec" => {
-            view::as_line(&view::with_option(command, option, None))
+            view::as_line(&view::with_option(&command, option, None))
         }
         _ => None,
     };
-    let plan = &recording.plan;
     own.unwrap_or_else(|| {
-        plan.on_same_guests(&format!("vmtax exec {option} -- {}", command_line(plan)))
+        let plan = Plan {
+            machines: view::working_machines(recording),
+            ..recording.plan.clone()
+        };
+        plan.on_same_guests(&format!("vmtax exec {option} -- {}", command_line(&plan)))
     })
 }
 
@@ -186,12 +192,31 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let columns = row.into_iter().flat_map(|row| &row.machines);
     let guests = columns.filter(|column| column.machine.is_guest());
     let each = guests.filter_map(on_machine).joined("; ");
+    let command = fit(&command_line(&recording.plan), COMMAND_COLUMNS);
     if each.is_empty() {
-        return ended(findings);
+        return match not_measured(recording) {
+            Some(machines) => format!("`{command}` {machines}."),
+            None => ended(findings),
+        };
     }
     let failed = failed.map_or(String::new(), |failed| format!("{failed}: "));
-    let command = fit(&command_line(&recording.plan), COMMAND_COLUMNS);
     format!("`{command}` {failed}{each}.")
+}
+
+/// "was not measured on kvm: /dev/kvm is missing": the guests of which every trial failed, with the reason of the first.
+fn not_measured(recording: &Recording) -> Option<String> {
+    let working = view::working_machines(recording);
+    let machines = recording.plan.machines.iter();
+    let failed: Vec<&Machine> = machines.filter(|one| !working.contains(one)).collect();
+    let first = failed.first()?;
+    let mut trials = recording.trials.iter();
+    let why = trials.find_map(|trial| trial.failure().filter(|_| trial.machine == **first))?;
+    let names = failed
+        .iter()
+        .map(|machine| machine.as_str())
+        .joined(" and ");
+    let why = why.trim_end_matches('.');
+    Some(format!("was not measured on {names}: {why}"))
 }
 
 /// A guest's cost over native's with its interval; where there is none, the range of the rounds' ratios.
@@ -216,7 +241,7 @@ fn failed(findings: &ExecFindings) -> Option<String> {
     }
 }
 
-/// "×35 to ×124 per round, 2 rounds": between which ratios of wall time the rounds lie.
+/// "×35 to ×124 in 2 rounds": between which ratios of wall time the rounds lie.
 fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     let walls = |machine: Machine| {
         let trials = recording.trials.iter();
@@ -229,7 +254,7 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     ratios.sort_by(f64::total_cmp);
     let (low, high) = (ratio(*ratios.first()?), ratio(*ratios.last()?));
     let rounds = ratios.len();
-    (rounds > 1).then(|| format!("{low} to {high} per round, {rounds} rounds"))
+    (rounds > 1).then(|| format!("{low} to {high} in {rounds} rounds"))
 }
 
 /// "; largest parts of the additional time (means): 55 % off CPU (guest halted: …), 13 % run-queue wait (vCPU steal)": those that
@@ -294,15 +319,10 @@ fn ended(findings: &ExecFindings) -> String {
         Some(_) => {
             let all = ran
                 .iter()
-                .map(|s| format!("{} with {}", s.machine, words(&s.statuses)));
-            let nowhere = not
-                .iter()
-                .map(|s| format!(", did not run on {}", s.machine));
-            format!(
-                "exit on {}{}",
-                all.joined(", on "),
-                nowhere.collect::<String>()
-            )
+                .map(|s| format!("{} on {}", words(&s.statuses), s.machine));
+            let nowhere = not.iter().map(|s| s.machine.as_str()).joined(" and ");
+            let nowhere = only_if(!nowhere.is_empty(), format!(", no run on {nowhere}"));
+            format!("exit {}{nowhere}", all.joined(", "))
         }
     }
 }

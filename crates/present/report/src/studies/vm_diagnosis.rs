@@ -59,7 +59,9 @@ fn answer(found: &VmDiagnosis) -> String {
     if let Some(cause) = found.causes.first() {
         let remedy = cause.remedies.first();
         let remedy = remedy.map_or(String::new(), |remedy| format!(" {}.", remedy.action));
-        return format!("{name}: {}{remedy}", cause.finding);
+        let not =
+            unobserved(found).map_or(String::new(), |what| format!(" ({what} were not observed)"));
+        return format!("{name}{not}: {}{remedy}", cause.finding);
     }
     let rates = &found.rates;
     let vcpus = rates.ready.zip(rates.run).map(|(lacked, ran)| {
@@ -96,6 +98,23 @@ fn answer(found: &VmDiagnosis) -> String {
     format!("{name} is healthy: no rule found a known problem.{figures}")
 }
 
+/// Returns the part of a VM that runs of which no figure is known: another cause may lie there.
+fn unobserved(found: &VmDiagnosis) -> Option<&'static str> {
+    let rates = &found.rates;
+    let runs = rates.stopped().is_none()
+        && rates.process_stop.is_none()
+        && rates.monitor_timeout_s.is_none();
+    let may_have_disks = rates.no_monitor.is_some() || !found.vm.disks.is_empty();
+    let lacks_disks = may_have_disks && rates.io.is_none() && found.layers.is_none();
+    match (rates.run.is_none(), lacks_disks) {
+        _ if !runs => None,
+        (true, true) => Some("its vCPUs and its disks"),
+        (true, false) => Some("its vCPUs"),
+        (false, true) => Some("its disks"),
+        (false, false) => None,
+    }
+}
+
 /// Settings that may slow the VM down, each with its first remedy.
 fn settings(found: &VmDiagnosis) -> Vec<String> {
     let item = |advice: &Advice| {
@@ -125,16 +144,19 @@ fn not_observed(found: &VmDiagnosis) -> Vec<&str> {
     distinct(of_rates.chain(found.missing.iter().map(|missing| missing.what.as_str())))
 }
 
-/// The command that measures the first cause more closely, and the one that prints the whole report.
+/// The command that tries the remedy of the first cause where it is a live one, else the one that measures that cause more
+/// closely; the one that tries the live remedy of another cause; and the one that prints the whole report.
 fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
-    let mut remedies = found
-        .causes
-        .iter()
-        .take(1)
-        .flat_map(|cause| &cause.remedies);
+    let tune = format!("vmtax tune --vm {} --apply", found.vm.argument());
+    let is_live = |cause: &Advice| cause.change.is_some();
+    let shown = &found.causes[..found.causes.len().min(SHOWN)];
+    let first = shown.first().filter(|cause| !is_live(cause));
+    let mut remedies = first.into_iter().flat_map(|cause| &cause.remedies);
     let closer = remedies.find(|one| one.place == SettingPlace::Vmtax && !one.line.is_empty());
-    let closer = closer.map(|remedy| remedy.line.clone()).into_iter();
-    closer.chain([format!("{details} --details")]).collect()
+    let closer = closer.map(|remedy| remedy.line.clone());
+    let tune = (!found.ended && shown.iter().any(is_live)).then_some(tune);
+    let details = format!("{details} --details");
+    closer.into_iter().chain(tune).chain([details]).collect()
 }
 
 fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
@@ -146,7 +168,12 @@ fn sections(found: &VmDiagnosis) -> Vec<Section<'_>> {
     if let Some(profile) = &found.profile {
         if let Some(states) = &profile.states {
             let title = format!("Thread states over the next {:.1} s", states.seconds);
-            all.push(Section::new(title, [threads::states(states)]));
+            let mut figure = threads::states(states);
+            figure.caption += &format!(
+                " Causes with a share of the VM's time are found by the counters, in the {:.1} s before.",
+                found.rates.seconds
+            );
+            all.push(Section::new(title, [figure]));
             all.extend(threads::over_time(states));
         }
         if profile.samples > 0 {
@@ -183,7 +210,51 @@ fn method(found: &VmDiagnosis) -> Vec<String> {
 mod tests {
     use super::*;
     use vmtax_findings::VmRates;
-    use vmtax_model::{Remedy, VmFacts};
+    use vmtax_model::{ChangeCost, LiveChange, Remedy, VmDisk, VmFacts};
+
+    #[test]
+    fn the_first_sentence_names_the_disks_that_were_not_observed() {
+        let said = |no_monitor: Option<&str>, disks| {
+            let found = VmDiagnosis {
+                vm: VmFacts {
+                    disks,
+                    ..VmFacts::unknown(7)
+                },
+                started: 0,
+                causes: vec![Advice {
+                    finding: "vCPU 0 waits.".to_owned(),
+                    ..Advice::default()
+                }],
+                settings: Vec::new(),
+                rates: VmRates {
+                    run: Some(0.5),
+                    no_monitor: no_monitor.map(str::to_owned),
+                    ..VmRates::default()
+                },
+                profile: None,
+                layers: None,
+                ended: false,
+                missing: Vec::new(),
+            };
+            answer(&found)
+        };
+        let not_observed = "process 7 (its disks were not observed): vCPU 0 waits.";
+        assert_eq!(said(Some("Permission denied"), Vec::new()), not_observed);
+        let disk = VmDisk {
+            id: "vda".to_owned(),
+            file: "/srv/vda.raw".into(),
+            format: None,
+            direct: None,
+            read_only: false,
+            aio: None,
+            iothread: None,
+            host_device: None,
+            own_device: None,
+            extents: None,
+        };
+        assert_eq!(said(None, vec![disk]), not_observed);
+        assert_eq!(said(None, Vec::new()), "process 7: vCPU 0 waits.");
+    }
 
     #[test]
     fn the_next_command_measures_the_first_cause_and_is_no_diagnosis() {
@@ -213,6 +284,45 @@ mod tests {
         assert_eq!(
             next(&found, "vmtax report out"),
             ["vmtax layers --vm 7", "vmtax report out --details"]
+        );
+        let live = || Advice {
+            change: Some(LiveChange {
+                action: "Remove the I/O limits of vda".to_owned(),
+                cost: ChangeCost::Live,
+                metric: None,
+                disk: None,
+                settings: Vec::new(),
+            }),
+            ..cause("vmtax layers --vm web01")
+        };
+        let named = |shares_name, causes| VmDiagnosis {
+            vm: VmFacts {
+                name: Some("web01".to_owned()),
+                shares_name,
+                ..VmFacts::unknown(7)
+            },
+            causes,
+            ..found.clone()
+        };
+        assert_eq!(
+            next(&named(false, vec![live()]), "d")[0],
+            "vmtax tune --vm web01 --apply"
+        );
+        assert_eq!(
+            next(&named(true, vec![live()]), "d")[0],
+            "vmtax tune --vm 7 --apply",
+            "two VMs have this name"
+        );
+        assert_eq!(
+            next(
+                &named(false, vec![cause("vmtax profile --vm web01"), live()]),
+                "d"
+            ),
+            [
+                "vmtax profile --vm web01",
+                "vmtax tune --vm web01 --apply",
+                "d --details"
+            ]
         );
         // Those about a pasted text are not of a diagnosis.
         let of_text = |id: &str| id.starts_with("reported-") || id.starts_with("configured-");

@@ -8,12 +8,12 @@ use crate::engine::{
     Block, Cell, Filled, Origin, Section, Table, Tone, advice_text, remedy_text, words,
 };
 use crate::number::counted;
-use crate::text::{Joined, only_if, when};
+use crate::text::{Joined, distinct, only_if, when};
 use std::path::Path;
 use vmtax_findings::{Comparison, Findings, MachineColumn, OverheadRow, Verdict};
 use vmtax_model::{
-    Check, Guest, HostFacts, KernelFacts, KernelIdentity, Machine, Metric, Missing, PinnedCpus,
-    Plan, Readiness, SourceOfKernel, Warning, WorkloadName, shell_line,
+    Check, Guest, HostFacts, KernelFacts, KernelIdentity, Machine, Metric, Missing, Outcome,
+    PinnedCpus, Plan, Readiness, SourceOfKernel, TrialRecord, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -130,8 +130,45 @@ pub fn next_if_few(recording: &Recording, rounds: u32) -> Vec<String> {
 
 /// The command that makes a recording again with so many rounds.
 pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
+    let command = command_again(recording);
+    as_line(&with_option(
+        &command,
+        "--rounds",
+        Some(&rounds.to_string()),
+    ))
+}
+
+/// The command that checks the host, for what failed on it.
+pub const CHECK_HOST: &str = "vmtax doctor";
+
+/// The machines of a recording without those on which every trial failed.
+pub fn working_machines(recording: &Recording) -> Vec<Machine> {
+    let is_failed = |trial: &&TrialRecord| matches!(trial.outcome, Outcome::Failed { .. });
+    let has_failed = |machine: &Machine| {
+        let mut trials = recording.trials.iter().filter(|t| t.machine == *machine);
+        let failed = trials.clone().filter(is_failed).count();
+        failed > 0 && trials.all(|trial| is_failed(&trial))
+    };
+    let machines = recording.plan.machines.iter().copied();
+    machines.filter(|machine| !has_failed(machine)).collect()
+}
+
+/// Returns true if guests were to be measured, and every trial of each of them failed.
+pub fn has_no_working_guest(recording: &Recording) -> bool {
+    let is_guest = |machine: &Machine| machine.is_guest();
+    let working = working_machines(recording);
+    recording.plan.machines.iter().any(is_guest) && !working.iter().any(is_guest)
+}
+
+/// The command that made a recording, on the machines that did not fail.
+pub fn command_again(recording: &Recording) -> Vec<String> {
     let command = &recording.manifest.command;
-    as_line(&with_option(command, "--rounds", Some(&rounds.to_string())))
+    let working = working_machines(recording);
+    if working.is_empty() || working == recording.plan.machines {
+        return command.clone();
+    }
+    let names = working.iter().map(|machine| machine.as_str()).joined(",");
+    with_option(command, "--machine", Some(&names))
 }
 
 /// The folder of a recording: it is no longer empty.
@@ -270,8 +307,7 @@ fn guest_kernels(recording: &Recording) -> Option<String> {
     };
     let kernels = recording.manifest.kernels.iter();
     let kernels = kernels.map(|kernel| format!("{} ({})", kernel.release, why(kernel)));
-    let mut kernels: Vec<String> = kernels.collect();
-    kernels.dedup();
+    let kernels = distinct(kernels);
     let s = only_if(kernels.len() > 1, "s");
     (!kernels.is_empty()).then(|| format!("guest kernel{s} {}", kernels.join(", ")))
 }
@@ -291,14 +327,12 @@ fn qemus(recording: &Recording) -> Option<String> {
     let guests = plan.machines.iter().filter(|machine| machine.is_guest());
     let variants = plan.variants.iter();
     let variants = variants.filter(|variant| guests.clone().any(|guest| variant.is_on(*guest)));
-    let mut qemus: Vec<String> = variants
-        .map(|variant| match (variant.qemu(), &plan.guest.qemu) {
-            (Some(own), _) => named(own),
-            (None, Some(_)) => format!("{usual} (named)"),
-            (None, None) => format!("{usual} (installed)"),
-        })
-        .collect();
-    qemus.dedup();
+    let qemus = variants.map(|variant| match (variant.qemu(), &plan.guest.qemu) {
+        (Some(own), _) => named(own),
+        (None, Some(_)) => format!("{usual} (named)"),
+        (None, None) => format!("{usual} (installed)"),
+    });
+    let qemus = distinct(qemus);
     (!qemus.is_empty() && !host.qemu.is_empty()).then(|| format!("QEMU {}", qemus.join(", ")))
 }
 
@@ -385,9 +419,13 @@ fn host_facts(host: &HostFacts) -> impl Iterator<Item = (String, String)> + '_ {
     all.map(|(name, value)| (name.to_owned(), value))
 }
 
-/// "Debian GNU/Linux 12, Linux 6.1.0".
+/// "Debian GNU/Linux 12, Linux 6.1.0"; the kernel alone where no os-release names the distribution.
 pub fn system(host: &HostFacts) -> String {
-    format!("{}, Linux {}", host.distribution, host.kernel)
+    let distribution = match &*host.distribution {
+        "" | "unknown" => String::new(),
+        name => format!("{name}, "),
+    };
+    format!("{distribution}Linux {}", host.kernel)
 }
 
 /// Makes the table of the checks that were made with a recording.

@@ -35,7 +35,8 @@ pub fn label(verdict: Verdict, unit: Unit) -> &'static str {
         Verdict::Slower => "slower",
         Verdict::Faster => "faster",
         Verdict::Differs => "differs",
-        Verdict::Equivalent => "equivalent",
+        // Costs have no smallest difference that matters: they are printed as the same.
+        Verdict::Equivalent => "equal",
         Verdict::Inconclusive => "inconclusive",
         Verdict::TooFewRounds => "too few rounds",
     }

@@ -2,14 +2,14 @@
 //! there is one, and obey nothing.
 
 use crate::common::layers::{corrected, layers_recording, plain, varied};
-use crate::common::studies::{exits as exit_findings, grown, reproduced};
+use crate::common::studies::{command, exits as exit_findings, grown, reproduced};
 use crate::formats::assert_balanced;
 use crate::terminal::assert_within;
 use vmtax_findings::{
     Estimate, ExitFindings, GrowthFindings, LayerFindings, MissingStep, ReproductionFindings,
 };
-use vmtax_model::{Interval, Machine, Missing};
-use vmtax_report::{Style, exits, findings_json, growth, json, layers, reproduction};
+use vmtax_model::{Interval, Machine, Missing, Outcome};
+use vmtax_report::{Style, exec, exits, findings_json, growth, json, layers, reproduction};
 
 fn style(width: usize) -> Style {
     Style {
@@ -420,4 +420,55 @@ fn the_json_of_a_reproduction_reads_back() {
         serde_json::from_value::<GrowthFindings>(both["findings"].clone()).unwrap(),
         findings
     );
+}
+
+#[test]
+fn the_next_command_leaves_out_a_machine_that_did_not_boot() {
+    let (mut recording, _) = command(2);
+    let fail = |recording: &mut vmtax_recording::Recording, machine: Machine| {
+        let trials = recording.trials.iter_mut();
+        for trial in trials.filter(|trial| trial.machine == machine) {
+            trial.execution = None;
+            trial.outcome = Outcome::Failed {
+                error: "/dev/kvm is missing: load kvm_amd".to_owned(),
+            };
+        }
+    };
+    let page = |recording: &vmtax_recording::Recording| {
+        let found = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
+        let report = exec::report(recording, &found, None);
+        (report.answer.replace('\u{a0}', " "), report.next)
+    };
+    // A copy of each TCG trial stands for one of KVM.
+    let copies: Vec<_> = recording
+        .trials
+        .iter()
+        .filter(|trial| trial.machine == Machine::TCG)
+        .map(|trial| vmtax_model::TrialRecord {
+            machine: Machine::KVM,
+            ..trial.clone()
+        })
+        .collect();
+    recording.trials.extend(copies);
+    recording.plan.machines = vec![Machine::NATIVE, Machine::KVM, Machine::TCG];
+    recording.manifest.command = ["vmtax", "exec", "--machine", "native,kvm,tcg", "--", "make"]
+        .map(Into::into)
+        .to_vec();
+    fail(&mut recording, Machine::KVM);
+    let (answer, next) = page(&recording);
+    assert!(answer.contains("on tcg"), "{answer}");
+    let rounds = vmtax_model::FEWEST_ROUNDS;
+    assert_eq!(
+        next,
+        [format!(
+            "vmtax exec --rounds {rounds} --machine native,tcg -- make"
+        )]
+    );
+    fail(&mut recording, Machine::TCG);
+    let (answer, next) = page(&recording);
+    assert_eq!(
+        answer,
+        "`make` was not measured on kvm and tcg: /dev/kvm is missing: load kvm_amd."
+    );
+    assert_eq!(next, ["vmtax doctor"]);
 }

@@ -153,6 +153,8 @@ fn show(args: &TopArgs, sample: &TopSample) -> Result<(), Fault> {
 
 /// A request's head is no longer, bytes.
 const MAX_REQUEST: usize = 8192;
+/// Clients that are answered at the same time; further ones are refused.
+const MAX_CLIENTS: usize = 16;
 /// Longest time that a client may take.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -170,17 +172,29 @@ impl Published {
         };
         let failed = |e| {
             Fault::file(
-                format!("listening on port {port} of 127.0.0.1: choose another"),
+                format!(
+                    "listening on port {port} of 127.0.0.1 (another program may use it: choose another port)"
+                ),
                 e,
             )
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
         let text = Arc::new(Mutex::new(String::new()));
         let served = text.clone();
-        // One client at a time: a scrape takes milliseconds, and a silent client its timeout.
+        // A client that is silent holds up no other.
         let serve = move || {
+            let clients = Arc::new(());
             for client in listener.incoming().flatten() {
-                let _ = answer(client, &served);
+                let (served, client_count) = (served.clone(), clients.clone());
+                if Arc::strong_count(&clients) > MAX_CLIENTS + 1 {
+                    continue;
+                }
+                let answered = move || {
+                    let _ = answer(client, &served);
+                    drop(client_count);
+                };
+                // Without a thread the client is left, as one too many.
+                let _ = Builder::new().spawn(answered);
             }
         };
         Builder::new()
@@ -210,7 +224,28 @@ impl Published {
     }
 }
 
-/// Answers one request: `GET /metrics`.
+/// The answer to a request: `GET /metrics`, or `HEAD /metrics`, which has no body.
+fn response(head: &[u8], text: &Mutex<String>) -> String {
+    let is_head = head.starts_with(b"HEAD ");
+    let path = head.strip_prefix(if is_head { "HEAD " } else { "GET " }.as_bytes());
+    let is_metrics =
+        path.is_some_and(|path| path.starts_with(b"/metrics ") || path.starts_with(b"/metrics?"));
+    let (status, kind, body) = match is_metrics {
+        true => (
+            "200 OK",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        ),
+        false => ("404 Not Found", "text/plain", "GET /metrics\n".to_owned()),
+    };
+    let length = body.len();
+    let body = if is_head { "" } else { &body };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+/// Answers one request within [`CLIENT_TIMEOUT`].
 fn answer(mut client: TcpStream, text: &Mutex<String>) -> std::io::Result<()> {
     client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
@@ -222,24 +257,7 @@ fn answer(mut client: TcpStream, text: &Mutex<String>) -> std::io::Result<()> {
             n => head.extend_from_slice(&part[..n]),
         }
     }
-    let is_metrics = head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?");
-    let (status, body) = match is_metrics {
-        true => (
-            "200 OK",
-            text.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        ),
-        false => ("404 Not Found", "GET /metrics\n".to_owned()),
-    };
-    let kind = if is_metrics {
-        "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    } else {
-        "text/plain"
-    };
-    let length = body.len();
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    );
-    client.write_all(answer.as_bytes())
+    client.write_all(response(&head, text).as_bytes())
 }
 
 /// Duration of a trace that a person requests.
@@ -354,5 +372,31 @@ impl Sampler<'_> {
         if let Request::SetInterval(interval) = request {
             self.interval = interval;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_request_is_answered_as_get_without_the_body() {
+        let text = Mutex::new("vmtax_vms 0\n# EOF\n".to_owned());
+        let answer = |request: &str| response(request.as_bytes(), &text);
+        let (get, head) = (
+            answer("GET /metrics HTTP/1.1\r\n\r\n"),
+            answer("HEAD /metrics HTTP/1.1\r\n\r\n"),
+        );
+        assert!(get.starts_with("HTTP/1.1 200 OK\r\n"), "{get}");
+        assert_eq!(get, head + "vmtax_vms 0\n# EOF\n");
+        for other in [
+            "GET /metricsx HTTP/1.1",
+            "POST /metrics HTTP/1.1",
+            "GET /",
+            "",
+        ] {
+            assert!(answer(other).starts_with("HTTP/1.1 404 "), "{other}");
+        }
+        assert!(answer("HEAD / HTTP/1.1").ends_with("\r\n\r\n"));
     }
 }

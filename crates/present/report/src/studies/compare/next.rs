@@ -14,9 +14,6 @@ const BUDGET_MARGIN: f64 = 1.25;
 /// The longest run that is proposed, s: a noise that takes more is to be reduced first.
 const MAX_PROPOSED_S: u32 = 3600;
 
-/// The command that checks the host, which is too noisy.
-const CHECK_HOST: &str = "vmtax doctor";
-
 /// Of a difference the layers that cause it, where they can be traced. Else what decides more: the rounds that are estimated
 /// to do for all metrics, else for those that only the correction for their number leaves open, else the checks of the
 /// host.
@@ -28,8 +25,8 @@ pub(super) fn next(recording: &Recording, findings: &CompareFindings) -> Option<
     let is_of_disk =
         !plan.workloads.is_empty() && plan.workloads.iter().all(|w| w.name == WorkloadName::Disk);
     if is_of_disk && !plan.probes.contains(&Probes::Layers) && rows.any(differs) {
-        let command = &recording.manifest.command;
-        return view::as_line(&view::with_option(command, "--layers", None));
+        let command = view::command_again(recording);
+        return view::as_line(&view::with_option(&command, "--layers", None));
     }
     let open = undecided(findings);
     let corrected = open
@@ -41,7 +38,8 @@ pub(super) fn next(recording: &Recording, findings: &CompareFindings) -> Option<
         _ if open.is_empty() => None,
         Some((rounds, _)) => with_more(recording, findings, rounds),
         None if findings.rounds < vmtax_analysis::MIN_ROUNDS => view::with_more_rounds(recording),
-        None => Some(CHECK_HOST.to_owned()),
+        // It is too noisy.
+        None => Some(view::CHECK_HOST.to_owned()),
     }
 }
 
@@ -57,10 +55,10 @@ fn with_more(recording: &Recording, findings: &CompareFindings, more: u32) -> Op
     let rounds = findings.rounds + more;
     let takes_s = (f64::from(rounds) * findings.round_s * BUDGET_MARGIN).ceil() as u32;
     if takes_s > MAX_PROPOSED_S {
-        return Some(CHECK_HOST.to_owned());
+        return Some(view::CHECK_HOST.to_owned());
     }
-    let command = &recording.manifest.command;
-    let mut command = view::with_option(command, "--rounds", Some(&rounds.to_string()));
+    let command = view::command_again(recording);
+    let mut command = view::with_option(&command, "--rounds", Some(&rounds.to_string()));
     let comparison = recording.plan.comparison();
     let budget_s = comparison.and_then(|comparison| comparison.budget_s);
     if budget_s.is_some_and(|budget_s| budget_s < takes_s) {

@@ -90,7 +90,10 @@ fn answer(findings: &LayerFindings, main: &LayerColumn, plan: &Plan) -> String {
         return format!("{takes}.");
     }
     let untraced = only_if(main.control.is_some(), format!("{takes}. "));
-    format!("{untraced}{}", sentences::none_followed(main, request(plan)))
+    format!(
+        "{untraced}{}",
+        sentences::none_followed(main, request(plan))
+    )
 }
 
 /// "A 4 KiB disk read takes 223 µs in the Linux guest on tcg (median, untraced)", with other words for what a fio job measures.
@@ -127,7 +130,10 @@ pub(super) fn largest_layer(column: &LayerColumn) -> String {
     let layers = (column.matched.joined > 0).then(|| layers_by_part(column));
     let layer = layers.into_iter().flatten().next();
     layer.map_or(String::new(), |layer| {
-        format!("; largest layer: {}", layer.text(" of the traced mean", true))
+        format!(
+            "; largest layer: {}",
+            layer.text(" of the traced mean", true)
+        )
     })
 }
 

@@ -140,6 +140,9 @@ fn verdicts(findings: &Findings) -> Vec<String> {
 
 /// More rounds where there are too few, else where the time of the largest overhead goes.
 fn next(recording: &Recording, findings: &Findings) -> Vec<String> {
+    if view::has_no_working_guest(recording) {
+        return vec![view::CHECK_HOST.to_owned()];
+    }
     let worst = guests(findings).into_iter().filter_map(|machine| {
         let (metric, cost) = view::summary(findings, machine)?.worst;
         Some((machine, metric, cost.ratio.at_least()))

@@ -320,7 +320,7 @@ pub fn over_time(found: &StateFindings) -> Option<Section<'_>> {
     let detail = !threads.iter().any(|thread| has_changed(thread));
     let seconds = found.sliced_s;
     let caption = format!(
-        "Wall-clock samples in {parts} equal parts of {seconds:.1} s; they do not distinguish running from runnable."
+        "Wall-clock samples in {parts} equal parts of the {seconds:.1} s between the first and the last; they do not distinguish running from runnable."
     );
     let strips = Figure {
         caption,

@@ -210,6 +210,7 @@ fn before_after<'a>(title: &'static str, rows: &[BeforeAfter]) -> Option<Section
             of_comparison(row, |found| interval(&found.ratio))
         })
         .done()
+        .of_metrics()
         .notes(
             [note]
                 .into_iter()
