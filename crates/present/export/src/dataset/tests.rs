@@ -265,6 +265,7 @@ fn observed(folder: &Path) -> Recording {
     let vm = VmFacts {
         pid: 40,
         name: Some("web-1".to_owned()),
+        shares_name: false,
         binary: None,
         vmm: Vmm::Qemu,
         version: None,
