@@ -151,8 +151,10 @@ fn verdict(screening: &PairSeries, number: usize, found: &InterimResult) -> Tune
         .iter()
         .any(|decided| matches!(decided, Some(Decision::Fails | Decision::Harms)));
     let is_left_out = found.left_out.contains_key(&number) && screened == Some(Decision::Helps);
+    // Interrupted in its first pair.
+    let has_no_figure = screened.is_none() && screening.comparison().is_none();
     match () {
-        () if screening.pairs() == 0 => TuneVerdict::NotMeasured,
+        () if has_no_figure => TuneVerdict::NotMeasured,
         () if found.kept.contains(&number) => TuneVerdict::Keep,
         () if decided.contains(&Some(Decision::Undecided)) => TuneVerdict::Inconclusive,
         () if is_rejected || is_left_out => TuneVerdict::Reject,
