@@ -176,7 +176,7 @@ Examples:
   vmtax export RECORDING --parquet requests.parquet --segments segments.parquet"
     )]
     Export(ExportArgs),
-    /// List recordings, newest first, with the first sentence of each report
+    /// List recordings, newest first, each with its first sentence
     #[command(after_help = "Examples:
   vmtax list
   vmtax list --dir /srv/measurements --json")]
@@ -192,7 +192,7 @@ Examples:
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
-    /// Find slow hosts in a dataset, and the property that explains the difference
+    /// Find slow hosts in a dataset, and the property that explains them
     #[command(
         after_help = "Reads the dataset that `vmtax export --dataset` writes on any number of hosts. A host is compared with hosts of its class: \
 the same CPU model, or the same values of the properties in --class. See docs/fleet.md.

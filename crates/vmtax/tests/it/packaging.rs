@@ -226,6 +226,8 @@ fn archive() -> String {
 /// The files of a release with the program under test, below `release` in the place.
 fn packed(place: &Place) -> PathBuf {
     place.put("stage/share/man/man1/vmtax.1", ".TH vmtax 1\n");
+    let unit = root().join("packaging/vmtax-exporter.service");
+    place.put(&format!("stage/{UNIT}"), fs::read(unit).unwrap());
     fs::create_dir(place.path("stage/bin")).unwrap();
     // Without what debuggers read it is packed in a second.
     let strip = place
@@ -281,7 +283,6 @@ fn a_release_is_installed_unless_its_checksum_is_wrong() {
         .succeeds()
         .shows(&format!("vmtax {VERSION}"));
     assert!(place.path("prefix/share/man/man1/vmtax.1").exists());
-
     assert!(place.path("prefix").join(UNIT).exists());
 
     for_a_user(&place, &release);

@@ -444,7 +444,7 @@ mod tests {
             let remedies = advice.into_iter().flat_map(|advice| advice.remedies);
             remedies.map(|remedy| remedy.line).collect::<Vec<_>>()
         };
-        let is_of_qemu = |line: &String| line.contains("QMP socket");
+        let is_of_qemu = |line: &String| line.contains("QMP_SOCKET");
         assert!(lines(Vmm::Qemu).iter().any(is_of_qemu));
         assert!(!lines(Vmm::Firecracker).iter().any(is_of_qemu));
     }
