@@ -64,8 +64,9 @@ fn fired(rates: &Value) -> Vec<&str> {
 fn remedy(vm: &BootGuest, rates: &Value, key: &str) {
     let line = rates["findings"][0]["remedies"][0][key].as_str().unwrap();
     let command = line
-        .strip_suffix(" to its QMP socket")
-        .unwrap_or_else(|| panic!("{line}"));
+        .strip_prefix(r#"echo '{"execute":"qmp_capabilities"}"#)
+        .and_then(|line| line.split_once("' | socat -t1 - UNIX-CONNECT:"));
+    let (command, _) = command.unwrap_or_else(|| panic!("{line}"));
     vm.command(&json(command));
 }
 
