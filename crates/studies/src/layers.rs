@@ -108,7 +108,7 @@ pub struct LayersOptions {
         help_heading = "Running VM"
     )]
     guest_vmtax: Option<String>,
-    /// Trace disks without a probe in the VMM's program: its system calls are the requests
+    /// Trace a running VM's disks without uprobes in the VMM: each of its I/O system calls counts as a request
     #[arg(
         long,
         requires = "vm",

@@ -17,7 +17,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("rounds", with_help("Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs at least 6 [default: 8; with --quick or --full: 6]")),
+    mut_arg("rounds", with_help("Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs at least 6 [default: 8; with --quick or --full: 6]")),
     after_help = help()
 )]
 pub struct OverheadOptions {

@@ -43,7 +43,7 @@ const MAX_BYTES: u64 = 1 << 30;
     after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with an upper bound of the gain of each. \
 With --apply each change is made, read back, measured against the previous setting (without, with, with, without; under the VM's own load) and reverted. \
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
-The original settings are saved before the first change: if vmtax is killed, `vmtax undo`, or the next vmtax command that measures, restores them.
+The original settings are saved before the first change: if vmtax is killed, its watchdog restores them; if that is killed, too, `vmtax undo` or the next vmtax command that measures.
 Without --vm: boots test guests and searches, starting from QEMU's defaults, for settings that make WORKLOAD faster on \
 this host (disk, CPU, kernel arguments, memory, TCG, file share, network). It measures each change alone, then the helpful ones combined, then the others on top of these, \
 then the result on fresh boots; the reported gain comes from these boots only. The recording's directory tuned/ has the result as QEMU arguments and libvirt XML. See docs/tune.md.

@@ -267,7 +267,7 @@ fn in_words_of(vmm: Vmm, text: &str) -> String {
     let named = text.replace("QEMU", vmm.subject());
     let mut letters = named.chars();
     match letters.next() {
-        Some(first) if vmm == Vmm::Unknown => first.to_uppercase().chain(letters).collect(),
+        Some(first) if text.starts_with("QEMU") => first.to_uppercase().chain(letters).collect(),
         _ => named,
     }
 }

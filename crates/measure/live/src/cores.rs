@@ -7,14 +7,14 @@ use std::path::Path;
 use vmtax_model::{HostCore, cpu_list};
 
 /// Returns the cores that have a CPU of this list, in the order of their first CPUs. Those to which another VM's vCPUs are pinned are
-/// marked as taken; `pid` is the process of the VM that they are for.
-pub(crate) fn host_cores(cpus: &str, pid: i32) -> Vec<HostCore> {
+/// marked as taken where `own` names the process of the VM that they are for.
+pub(crate) fn host_cores(cpus: &str, own: Option<i32>) -> Vec<HostCore> {
     let mut cores = cores_below(Path::new("/sys/devices/system"), cpus);
     // A VM on a host of one core is not pinned to it.
-    if cores.len() > 1 {
+    if let Some(own) = own.filter(|_| cores.len() > 1) {
         let others = vmtax_vmm::running()
             .into_iter()
-            .filter(|other| *other != pid);
+            .filter(|other| *other != own);
         for other in others {
             mark_taken(&mut cores, &allowed_cpus(Path::new("/proc"), other));
         }
@@ -39,8 +39,8 @@ fn mark_taken(cores: &mut [HostCore], threads: &[BTreeSet<usize>]) {
     }
 }
 
-/// Returns the CPUs on which each vCPU thread of a VM may run; of its first thread where QEMU gave the threads no names. Empty where the
-/// VM has ended.
+/// Returns the CPUs on which each vCPU thread of a VM may run. Where its VMM gave the threads no names of QEMU's, it has as many vCPUs as
+/// its first thread may use CPUs, as far as is known. Empty where the VM has ended.
 fn allowed_cpus(proc: &Path, pid: i32) -> Vec<BTreeSet<usize>> {
     let directory = proc.join(format!("{pid}/task"));
     let tasks = numbered(&directory, "");
@@ -52,15 +52,16 @@ fn allowed_cpus(proc: &Path, pid: i32) -> Vec<BTreeSet<usize>> {
     };
     let is_vcpu =
         |text: &&String| field(text, "Name:").is_some_and(|name| name.starts_with("CPU "));
-    let mut vcpus: Vec<&String> = all.iter().filter(is_vcpu).collect();
-    if vcpus.is_empty() {
-        vcpus = all.iter().take(1).collect();
-    }
-    let cpus = vcpus.into_iter().filter_map(|text| {
+    let cpus = |text: &String| -> Option<BTreeSet<usize>> {
         let list = field(text, "Cpus_allowed_list:")?;
         Some(cpu_list::parse(&list)?.into_iter().collect())
-    });
-    cpus.collect()
+    };
+    let vcpus: Vec<BTreeSet<usize>> = all.iter().filter(is_vcpu).filter_map(cpus).collect();
+    if !vcpus.is_empty() {
+        return vcpus;
+    }
+    let first = all.first().and_then(cpus).unwrap_or_default();
+    vec![first.clone(); first.len()]
 }
 
 fn cores_below(root: &Path, cpus: &str) -> Vec<HostCore> {
@@ -218,6 +219,7 @@ mod tests {
             ("7/task/10/status", "IO mon_iothread", "0"),
             ("8/task/8/status", "kvm", "1"),
             ("8/task/9/status", "kvm", "1-3"),
+            ("6/task/6/status", "fc_vcpu 0", "2-3"),
         ] {
             let text =
                 format!("Name:\t{name}\nState:\tS\nCpus_allowed:\tf\nCpus_allowed_list:\t{cpus}\n");
@@ -230,14 +232,15 @@ mod tests {
             all.collect::<Vec<_>>()
         };
         assert_eq!(found(7), ["2", "3"]);
-        assert_eq!(found(8), ["1"]);
+        assert_eq!((found(8).len(), found(6).len()), (1, 2));
+        assert_eq!((&*found(8)[0], &*found(6)[1]), ("1", "2-3"));
         assert!(found(9).is_empty() && found(10).is_empty());
     }
 
     #[test]
     fn each_cpu_of_this_host_is_in_one_core() {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-        let cores = host_cores(&online, 0);
+        let cores = host_cores(&online, None);
         let cpus = cores
             .iter()
             .flat_map(|core| cpu_list::parse(&core.cpus).unwrap());

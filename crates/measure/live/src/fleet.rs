@@ -101,7 +101,7 @@ impl Fleet {
     /// [`FleetError`] where the histograms of level 1 cannot be written down.
     pub fn of(vm: Vm, level: Level) -> Result<Fleet, FleetError> {
         let mut fleet = Fleet::new(Wanted::None, level);
-        Sampler::attach(vm, level).map_or(Ok(()), |sampler| fleet.add(sampler))?;
+        Sampler::attach(vm, level, true).map_or(Ok(()), |sampler| fleet.add(sampler))?;
         Ok(fleet)
     }
 
@@ -123,6 +123,9 @@ impl Fleet {
     /// [`FleetError`] where the histograms of level 1 cannot be written down.
     pub fn sample(&mut self) -> Result<(Vec<Sample<'_>>, Vec<String>), FleetError> {
         self.attach_new()?;
+        if self.vms.len() > 1 {
+            vmtax_vmm::mark_shared_names(self.vms.values_mut().map(|sampler| &mut sampler.facts));
+        }
         let mut counters = self.counters()?;
         let mut notes = Vec::new();
         let histograms = &mut self.histograms;
@@ -191,7 +194,9 @@ impl Fleet {
         let attached: Vec<Sampler> = thread::scope(|scope| {
             let attach = |pid: &i32| {
                 let pid = *pid;
-                Builder::new().spawn_scoped(scope, move || Sampler::attach(Vm::attach(pid), level))
+                Builder::new().spawn_scoped(scope, move || {
+                    Sampler::attach(Vm::attach(pid), level, false)
+                })
             };
             let threads = new.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
             Ok(threads

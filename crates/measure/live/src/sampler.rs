@@ -39,6 +39,7 @@ pub(super) struct Sampler {
     cgroups: Cgroups,
     thread_cgroups: ThreadCgroups,
     daemons: Vec<Daemon>,
+    is_alone: bool,
     settings: VmSettings,
     questions: Questions,
     refreshed: Instant,
@@ -55,13 +56,15 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Makes the sampler of a VM; `None` where the process is none, or has ended.
-    pub fn attach(vm: Vm, level: Level) -> Option<Sampler> {
+    /// `is_alone`: it is sampled alone, so the host's other VMs are read, too.
+    pub fn attach(vm: Vm, level: Level, is_alone: bool) -> Option<Sampler> {
         let mut sampler = Sampler {
             started: vm.start_ticks()?,
             facts: VmFacts {
-                shares_name: vm.shares_name(),
+                shares_name: is_alone && vm.shares_name(),
                 ..vm.facts()?
             },
+            is_alone,
             vm,
             level,
             cgroups: Cgroups::default(),
@@ -329,7 +332,8 @@ impl Sampler {
                 .filter(|thread| thread.role.stays())
                 .map(|thread| thread.tid),
         );
-        self.settings.host_cores = host_cores(&self.settings.host_cpus, pid);
+        let own = self.is_alone.then_some(pid);
+        self.settings.host_cores = host_cores(&self.settings.host_cpus, own);
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
         self.daemons = Daemon::serving(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);

@@ -12,7 +12,9 @@ pub use qemu::conversation::Peer;
 pub use qemu::guest_program::GuestProgram;
 pub use qemu::monitor::Monitor;
 pub use qemu::probe_points::disk_probe_points;
-pub use vm::{FindError, Vm, find, is_vm, pids, process_identity, running, running_vms};
+pub use vm::{
+    FindError, Vm, find, is_vm, mark_shared_names, pids, process_identity, running, running_vms,
+};
 
 /// A VMM, or its guest, does not say or do what it was asked.
 #[derive(Debug, thiserror::Error)]

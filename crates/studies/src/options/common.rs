@@ -131,7 +131,7 @@ pub struct MeasurementOptions {
     /// test guest without an operating system [default: native and tcg, and kvm where it is usable]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
-    /// Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs
+    /// Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs
     /// at least 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,

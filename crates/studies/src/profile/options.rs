@@ -71,8 +71,8 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "N", default_value_t = ProfileSettings::WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// Stop each thread for its wall-clock samples: adds the stacks of running threads and the vCPUs' registers. After
-    /// a stop longer than MAX, stopping is disabled for the rest of the run [default: 5ms]. For guests that vmtax boots
-    /// itself this is always on, with MAX 1s
+    /// a stop longer than MAX, stopping is disabled for the rest of the run [default: off; without MAX: 5ms]. For guests that
+    /// vmtax boots itself this is always on, with MAX 1s
     #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
     stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none

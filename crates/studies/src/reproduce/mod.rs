@@ -35,7 +35,7 @@ const MARGIN: f64 = 1.25;
     mut_arg(
         "rounds",
         with_help(
-            "Rounds: each workload once natively and once in each guest, in random order; a 95 % confidence interval (CI) needs at least 6 [default: the plan's]"
+            "Rounds: each workload once on each machine, in random order; a 95 % confidence interval (CI) needs at least 6 [default: the plan's]"
         )
     ),
     mut_arg(

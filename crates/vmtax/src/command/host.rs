@@ -65,7 +65,9 @@ fn facts_of_vms(pids: &[i32]) -> Result<Vec<VmFacts>, Fault> {
         let asked = asked.collect::<io::Result<Vec<_>>>();
         let asked = asked.map_err(|e| Fault::file("starting a thread", e))?;
         let facts = asked.into_iter().map(|thread| thread.join().ok().flatten());
-        Ok(facts.flatten().collect())
+        let mut facts: Vec<VmFacts> = facts.flatten().collect();
+        vmtax_vmm::mark_shared_names(&mut facts);
+        Ok(facts)
     })
 }
 

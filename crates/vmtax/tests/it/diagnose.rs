@@ -525,7 +525,7 @@ fn a_guest_that_has_panicked_is_said_first_though_its_vcpu_spins() {
             place.path(&format!("{name}.console")).display()
         );
         assert_eq!(first["finding"], *said);
-        let socket = place.path("q");
+        let socket = place.path(&format!("{name}.qmp"));
         assert_eq!(
             first["remedies"][0]["line"],
             *format!(

@@ -199,7 +199,7 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
     assert!((2.0..10.0).contains(&seconds), "{seconds}");
 
     let text = place.vmtax("report out").succeeds();
-    text.shows("(guest await, mean)")
+    text.shows("Mean (guest await)")
         .shows("Clock error")
         .shows("(DAVG)");
     place

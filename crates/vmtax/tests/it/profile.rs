@@ -518,7 +518,7 @@ fn a_folder_that_will_not_do_is_told_before_the_time_is_spent() {
     }
     place
         .vmtax(&of_process("file/in"))
-        .fails(&["making the directory file/in", "--output"]);
+        .fails(&["cannot write file/in", "choose a directory"]);
     place
         .vmtax(&of_process("/proc/none"))
         .fails(&["/proc/none", "--output"]);

@@ -26,6 +26,8 @@ impl InCalls {
         let now = event.moment();
         match event.what {
             HostEvent::Enter { nr, args } => {
+                // The return of the call before may have been lost.
+                self.calls.remove(&event.tid);
                 let kind = CallKind::from_call(nr, &args);
                 if let Some(request) = kind.transfers().filter(|_| host.is_of_disk(args[0])) {
                     let request = GuestRequest {
@@ -45,10 +47,9 @@ impl InCalls {
             HostEvent::OnDevice(Checkpoint::HostIssue, mark) => {
                 let is_own = !event.interrupt && host.threads.contains(&event.tid);
                 if is_own && !self.calls.contains_key(&event.tid) {
-                    let requests = host.in_file(mark);
-                    let requests = requests.filter_map(|mark| submitted(mark, now));
-                    self.submitted
-                        .extend(requests.map(|request| (request.offset, request)));
+                    // One that spans two extents of the file is known by the first.
+                    let request = host.in_file(mark).find_map(|mark| submitted(mark, now))?;
+                    self.submitted.insert(request.offset, request);
                 }
                 None
             }

@@ -196,6 +196,9 @@ fn read_by_calls(host: &Trace, data: &mut VmData) -> Result<(), LayersError> {
             data: joined,
         });
     }
+    let beyond = trace.disks.iter().skip(MAX_DISKS);
+    data.not_followed
+        .extend(beyond.map(|disk| name_of_disk(disk, trace)));
     Ok(())
 }
 

@@ -188,8 +188,7 @@ pub(super) fn no_steps(vmm: Vmm) -> Missing {
     }
 }
 
-const NO_PROBES: &str =
-    "of a distribution's QEMU `vmtax layers --vm` shows them without --no-probes";
+const NO_PROBES: &str = "use a distribution's QEMU, and omit --no-probes";
 
 /// Returns the requests of a disk as missing whose file the VMM does not have open.
 pub(super) fn no_descriptor(disk: &str) -> Missing {
@@ -197,8 +196,7 @@ pub(super) fn no_descriptor(disk: &str) -> Missing {
         what: format!("requests of {disk}"),
         why: "the VMM has no file of it open, and no probe in the VMM shows its requests"
             .to_owned(),
-        fix: "of a distribution's QEMU `vmtax layers --vm` shows them without --no-probes"
-            .to_owned(),
+        fix: NO_PROBES.to_owned(),
     }
 }
 

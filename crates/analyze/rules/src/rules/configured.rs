@@ -171,7 +171,7 @@ const WRITE_THROUGH: Rule = Rule {
             line: "-drive file=…,cache=none # libvirt: <driver cache='none'/> # Proxmox: qm set VMID --DISK VOLUME,cache=none",
             ..Setting::named("cache").remedy(
                 "none",
-                "Use a write-back cache: a guest that never flushes can lose its last writes",
+                "Do not flush each write (a guest that never flushes can lose its last writes at a power failure)",
             )
         },
         TUNE_TWIN,

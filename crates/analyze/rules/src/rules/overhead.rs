@@ -63,7 +63,7 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let (metric, overhead) = evidence.overhead?.largest_overhead(machine)?;
     (overhead.verdict == Verdict::Slower).then(|| Finding {
         text: format!(
-            "On {machine}, {} has the largest overhead: {} times native.",
+            "On {machine}, {} has the largest overhead: ×{} (time per operation, native: 1).",
             metric.label(),
             significant(overhead.ratio.median)
         ),
@@ -181,7 +181,7 @@ mod tests {
     fn the_largest_overhead_is_that_of_the_first_sentence() {
         let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         let found = advice("largest-overhead", &overheads.evidence());
-        let text = "On kvm, pipe round trip has the largest overhead: 8.00 times native.";
+        let text = "On kvm, pipe round trip has the largest overhead: ×8.00 (time per operation, native: 1).";
         assert_eq!(
             found.iter().map(|a| &*a.finding).collect::<Vec<_>>(),
             [text]

@@ -36,10 +36,7 @@ const FIO_GAP: Rule = Rule {
     id: "reported-fio-gap",
     finds: "two outputs of fio, of which one has fewer requests a second by the same job",
     remedies: &[
-        measurement(
-            "See in which layer the rest of each request's time is",
-            "vmtax layers --vm VM",
-        ),
+        measurement("See which layer adds the time", "vmtax layers --vm VM"),
         measurement(
             "Or run the job natively and in a test guest, and see which layers make the difference",
             "vmtax layers --fio JOB",

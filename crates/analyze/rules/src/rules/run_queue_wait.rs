@@ -12,7 +12,7 @@ use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, cpu_list, shell_path};
 /// statement of the wait; where the figures do not separate them, as a list.
 pub fn why_run_queue_wait(contention: Option<&CpuContention>) -> String {
     let Some(contention) = contention else {
-        return ". Possible causes: the VM's own threads share too few host CPUs, other load on them, or a CPU quota"
+        return ". Possible causes: the VM has too few host CPUs, other tasks use the same CPUs, or a CPU quota"
             .to_owned();
     };
     let (causes, is_certain) = contention.causes();

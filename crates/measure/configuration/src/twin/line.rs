@@ -384,7 +384,7 @@ pub(crate) fn file_name(word: &str) -> &str {
 }
 
 /// Returns true if a word is a program that starts another one.
-fn is_wrapper(word: &str) -> bool {
+pub(crate) fn is_wrapper(word: &str) -> bool {
     let name = file_name(word);
     WRAPPERS.contains(&name) || SILENT_WRAPPERS.contains(&name)
 }

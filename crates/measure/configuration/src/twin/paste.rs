@@ -1,7 +1,7 @@
 //! The part of a pasted text that has the VM: behind a prompt, in a log, a list of processes or a unit of systemd.
 
 use super::TwinError;
-use super::line::{Line, begins_command, is_program};
+use super::line::{Line, begins_command, is_program, is_wrapper};
 use vmtax_model::shell_line;
 
 /// Most columns that `ps`, `top` or `systemctl` have before a process's command.
@@ -96,7 +96,9 @@ fn are_columns(words: &[&str], program: &str) -> bool {
     let is_timed = words.last().is_some_and(|word| is_time(word));
     // Prose has the short names behind a number, too.
     let is_short = !program.contains('/') && !program.contains('-');
-    numbers > 0 && (is_timed || (!is_short && words.len() <= numbers + 1))
+    // `taskset 3 qemu-system-x86_64` is a command line.
+    let is_wrapped = words.iter().any(|word| is_wrapper(word));
+    numbers > 0 && !is_wrapped && (is_timed || (!is_short && words.len() <= numbers + 1))
 }
 
 /// The command of QEMU that a unit of systemd starts, without the marks before it.
@@ -141,7 +143,8 @@ pub(crate) fn xml(text: &str) -> Option<&str> {
         let ends = |rest: &str| rest.is_empty() || rest.starts_with([' ', '>', '\t']);
         line.starts_with("<?xml") || behind.is_some_and(ends)
     };
-    let begin = if text.starts_with('<') {
+    let is_file = text.starts_with('<');
+    let begin = if is_file {
         text
     } else {
         text[offset(text, text.lines().find(is_begin)?)..].trim_start()
@@ -149,9 +152,12 @@ pub(crate) fn xml(text: &str) -> Option<&str> {
     let ends = XML_ENDS
         .iter()
         .filter_map(|end| Some(begin.rfind(end)? + end.len()));
-    let end = ends
-        .max()
-        .filter(|end| !begin[*end..].trim_start().starts_with('<'));
+    // A file's last end of line is the file's: its XML is given back as it was.
+    let is_around = |end: &usize| {
+        let behind = begin[*end..].trim_start();
+        !behind.starts_with('<') && !(is_file && behind.is_empty())
+    };
+    let end = ends.max().filter(is_around);
     Some(&begin[..end.unwrap_or(begin.len())])
 }
 
@@ -272,6 +278,8 @@ mod tests {
                 "{around}"
             );
         }
+        let file = format!("{xml_of}\n");
+        assert_eq!(xml(&file), Some(&*file));
         let stored =
             "<!-- edited by virsh -->\n<domstatus>\n<domain/>\n</domstatus>\n<!-- end -->\n";
         assert_eq!(xml(stored), Some(stored));

@@ -411,7 +411,7 @@ pub(crate) fn vm_exits(
     stop: &Stop<'_>,
 ) -> Result<(), RunError> {
     let pid = vm.pid();
-    let (program, facts) = (vm.program(), vm.facts_with_state());
+    let (program, facts) = (vm.program(), vm.facts_among_all());
     let exits = Exits::start(vm).ok_or(RunError::NoExits { pid })?;
     let (counts, why) = exits.follow(vm, spec.time(), stop);
     if counts.traced.is_none() && counts.counters.is_empty() {

@@ -36,7 +36,7 @@ pub(crate) fn vm_layers(
     stop: &Stop<'_>,
 ) -> Result<(), RunError> {
     let pid = vm.pid();
-    let facts = vm.facts_with_state().ok_or(RunError::NoVm { pid })?;
+    let facts = vm.facts_among_all().ok_or(RunError::NoVm { pid })?;
     if spec.no_probes && facts.accelerator == Some(Accelerator::Tcg) {
         return Err(RunError::NoProbesUnderTcg { pid });
     }

@@ -8,7 +8,7 @@ use crate::qemu::conversation::connect;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use vmtax_model::{Managed, VmIdentity, without_secrets};
+use vmtax_model::{Managed, VmFacts, VmIdentity, without_secrets};
 use vmtax_observe::counters::started;
 
 /// Why a name stands for no VM.
@@ -123,6 +123,16 @@ pub fn process_identity(pid: i32) -> VmIdentity {
         pid,
         started: started(pid),
         name: Some(Vm::program_of(pid)),
+    }
+}
+
+/// Marks those of several VMs that have a name which another of them has.
+pub fn mark_shared_names<'a>(vms: impl IntoIterator<Item = &'a mut VmFacts>) {
+    let mut vms: Vec<&mut VmFacts> = vms.into_iter().collect();
+    let names: Vec<Option<String>> = vms.iter().map(|vm| vm.name.clone()).collect();
+    for vm in &mut vms {
+        let same = names.iter().filter(|name| **name == vm.name).count();
+        vm.shares_name = vm.name.is_some() && same > 1;
     }
 }
 

@@ -4,7 +4,9 @@ mod find;
 pub(crate) mod images;
 pub(crate) mod open_files;
 
-pub use find::{FindError, find, is_vm, pids, process_identity, running, running_vms};
+pub use find::{
+    FindError, find, is_vm, mark_shared_names, pids, process_identity, running, running_vms,
+};
 
 use crate::VmmError;
 use crate::process::{NoMonitor, VmmProcess};
@@ -332,13 +334,20 @@ fn without_tap(id: &str, kind: &str) -> Missing {
 }
 
 impl Vm {
-    /// Returns [`Vm::facts`] with the guest's state, for which a monitor, or virsh for all domains of the host, is asked, and
-    /// with [`Vm::shares_name`].
+    /// Returns [`Vm::facts`] with the guest's state, for which a monitor, or virsh for all domains of the host, is asked.
     pub fn facts_with_state(&self) -> Option<VmFacts> {
         Some(VmFacts {
             state: self.run_state(),
-            shares_name: self.shares_name(),
             ..self.facts()?
+        })
+    }
+
+    /// Returns [`Vm::facts_with_state`] and whether another VM of the host has its name, for which all processes are read: for
+    /// one VM, not for each of many.
+    pub fn facts_among_all(&self) -> Option<VmFacts> {
+        Some(VmFacts {
+            shares_name: self.shares_name(),
+            ..self.facts_with_state()?
         })
     }
 

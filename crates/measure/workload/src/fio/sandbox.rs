@@ -1,7 +1,7 @@
 //! fio in a sandbox: a root of its own with the host's programs, which cannot be written to, and of all disks the measured one.
 //!
 //! A mount namespace in which the root is a small tmpfs: the folders of programs and libraries read-only and without devices, five
-//! character devices, the CPUs in `/sys`, the disk at [`DISK`], the working directory at [`HERE`]. No `/proc`, no home, no other file.
+//! character devices, the CPUs in `/sys`, the disk at [`DISK`], the working directory at [`HERE`]. Of `/proc` the allowed CPUs and memory nodes alone, no home, no other file.
 //! A network and System V objects of its own. On the host root's rights are taken as well; in a guest, which is thrown away, fio
 //! keeps them, since buffered requests to a device need them (`invalidate`).
 

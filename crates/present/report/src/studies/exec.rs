@@ -375,7 +375,7 @@ fn legend(machine: Machine) -> String {
         ),
         _ => (
             "including its page walks (EPT, NPT or shadow)",
-            "VM-exit and wake-up overhead: the vCPU thread ran without executing guest code",
+            "VM-exit and wake-up overhead: vCPU threads ran while the guest had nothing to run (HLT exits, halt polling, wake-ups)",
         ),
     };
     format!(

@@ -8,7 +8,7 @@ use crate::text::{Joined, distinct, only_if};
 use crate::top;
 use crate::view::{origin, vm};
 use vmtax_findings::{Advice, VmDiagnosis};
-use vmtax_model::{AbilityName, SettingPlace, Vmm};
+use vmtax_model::{AbilityName, ChangeCost, SettingPlace, Vmm};
 use vmtax_recording::Recording;
 
 /// Causes that are shown: the first, and two that take less.
@@ -148,7 +148,11 @@ fn not_observed(found: &VmDiagnosis) -> Vec<&str> {
 /// closely; the one that tries the live remedy of another cause; and the one that prints the whole report.
 fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
     let tune = format!("vmtax tune --vm {} --apply", found.vm.argument());
-    let is_live = |cause: &Advice| cause.change.is_some();
+    // Others take an option that says so.
+    let is_live = |cause: &Advice| {
+        let change = cause.change.as_ref();
+        change.is_some_and(|change| change.cost == ChangeCost::Live && change.metric.is_some())
+    };
     let shown = &found.causes[..found.causes.len().min(SHOWN)];
     let first = shown.first().filter(|cause| !is_live(cause));
     let mut remedies = first.into_iter().flat_map(|cause| &cause.remedies);
@@ -210,7 +214,7 @@ fn method(found: &VmDiagnosis) -> Vec<String> {
 mod tests {
     use super::*;
     use vmtax_findings::VmRates;
-    use vmtax_model::{ChangeCost, LiveChange, Remedy, VmDisk, VmFacts};
+    use vmtax_model::{LiveChange, LiveMetric, Remedy, VmDisk, VmFacts};
 
     #[test]
     fn the_first_sentence_names_the_disks_that_were_not_observed() {
@@ -289,7 +293,7 @@ mod tests {
             change: Some(LiveChange {
                 action: "Remove the I/O limits of vda".to_owned(),
                 cost: ChangeCost::Live,
-                metric: None,
+                metric: Some(LiveMetric::Latency),
                 disk: None,
                 settings: Vec::new(),
             }),

@@ -78,13 +78,13 @@ fn requests(found: &VmLayers) -> String {
     format!("No requests of {name} in {seconds:.1} s: {why}.")
 }
 
-/// " Of this 75 % is service time. Largest layer: device (35 %)."; nothing where the answer says all that is known of the parts.
+/// " Of the mean, 75 % is service time. Largest layer: device (35 %)."; nothing where the answer says all that is known of the parts.
 fn of_this(column: &LayerColumn) -> String {
     let layers = largest_layers(column);
     match not_distinguished(column) {
         Some(all) if all.percent >= WHOLE => String::new(),
         Some(part) => format!(" {}. {layers}", part.text),
-        None => format!(" Of this {}. {layers}", largest_states(column)),
+        None => format!(" Of the mean, {}. {layers}", largest_states(column)),
     }
 }
 
@@ -136,7 +136,7 @@ fn of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     format!("{one} of {disk} takes {median} {scope} (median){cause}")
 }
 
-/// "Mean (GAVG): 412 µs, of it 250 µs at the host's device (DAVG) and 162 µs above it (KAVG). Of this 75 % is service time. …".
+/// "Mean (GAVG): 412 µs, of it 250 µs at the host's device (DAVG) and 162 µs above it (KAVG). Of the mean, 75 % is service time. …".
 fn mean_of_requests(requests: &VmRequests, column: &LayerColumn) -> String {
     let parts = match (&requests.kavg, &requests.davg) {
         (Some(k), Some(d)) => {

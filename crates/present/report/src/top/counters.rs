@@ -159,9 +159,12 @@ pub(super) fn unknown(counter: &Counter, vm: &VmRates, level: u8) -> String {
         "requests_in_flight" => no_queues(vm, level),
         "packets" | "dropped_packets" => "it has no tap device".to_owned(),
         _ if counter.needs.is_empty() => {
-            "it could not be read, or began again in the interval".to_owned()
+            "it could not be read, or its counter was reset in the interval".to_owned()
         }
-        _ => format!("it takes {}, or began again in the interval", counter.needs),
+        _ => format!(
+            "it requires {}, or was reset in the interval",
+            counter.needs
+        ),
     }
 }
 

@@ -450,8 +450,14 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
             .collect::<Vec<Cell>>()
     };
     table.group("Mean of a traced request");
+    // Of requests none of which was matched there is no mean.
+    let mean = |column: &LayerColumn, ns: f64| match column.matched.joined {
+        0 => NONE.to_owned(),
+        _ => scale.number(ns),
+    };
     for (layer, means) in view::layers_of(columns) {
-        let means = means.iter().map(|mean| scale.number(*mean).into());
+        let means = columns.iter().zip(means);
+        let means = means.map(|(column, ns)| mean(column, ns).into());
         let name = Cell::key(class(layer), layer.label());
         table.row(cells(name, None, means.collect()));
     }
@@ -462,10 +468,8 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let unexplained = columns
         .first()
         .map_or("unexplained", |c| view::unexplained(c));
-    table.row(row(unexplained, None, &|c| scale.number(c.unexplained_ns)));
-    table.first(row("total, traced", None, &|c| {
-        scale.number(c.traced.mean_ns)
-    }));
+    table.row(row(unexplained, None, &|c| mean(c, c.unexplained_ns)));
+    table.first(row("total, traced", None, &|c| mean(c, c.traced.mean_ns)));
     if columns.iter().any(|c| c.control.is_some()) {
         for (name, figure) in CONTROL {
             let text = |column: &LayerColumn| {

@@ -105,7 +105,7 @@ fn sampling(findings: &ProfileFindings) -> Vec<String> {
         };
         let only = counted(findings.samples, "sample");
         notes.push(format!(
-            "Only {only} on CPU: fractions are rough, as their 95 % CIs show: {more}."
+            "Only {only} on CPU: the functions' shares of CPU time are imprecise: {more}."
         ));
     }
     if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
