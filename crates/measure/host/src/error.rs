@@ -85,12 +85,14 @@ pub enum HostError {
         path: PathBuf,
     },
     /// A version or suite of which none was fetched.
-    #[error("no QEMU {name} was fetched or built{}: {}", cut_list(here), self.fix())]
+    #[error("no QEMU {name} was fetched or built{}{unread}: {}", cut_list(here), self.fix())]
     QemuNotFetched {
         /// Version or suite that was given.
         name: String,
         /// Those that were.
         here: Vec<String>,
+        /// Why the cache is not read, behind a blank and in brackets; empty where it is.
+        unread: String,
     },
     /// The path is a folder or another thing that is no regular file.
     #[error("{}: is not a regular file but {kind}: {}", path.display(), self.fix())]

@@ -148,7 +148,10 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
         .filter(|name| !name.contains('/') && !named.exists());
     if let Some(name) = bare_name {
         // Without a cache none was fetched.
-        let cache = vmtax_guests::qemu::cache_dir().ok();
+        let (cache, unread) = match vmtax_guests::qemu::cache_dir() {
+            Ok(cache) => (Some(cache), String::new()),
+            Err(why) => (None, format!(" ({why})")),
+        };
         let fetched = cache
             .as_ref()
             .and_then(|cache| vmtax_guests::qemu::named(cache, name));
@@ -163,7 +166,7 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
             let all = cache.map(|cache| vmtax_guests::qemu::find(&cache));
             let here = all.iter().flatten().map(|qemu| qemu.name()).collect();
             let name = name.into();
-            return Err(HostError::QemuNotFetched { name, here });
+            return Err(HostError::QemuNotFetched { name, here, unread });
         }
     }
     Ok(std::path::absolute(named).unwrap_or_else(|_| named.to_path_buf()))

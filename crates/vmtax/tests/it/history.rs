@@ -500,6 +500,6 @@ fn fleet_names_the_slow_host_and_what_it_could_not_read() {
     assert!(
         page.contains("<svg") && page.contains("host_cpu_microcode") && !page.contains('\u{1b}')
     );
-    assert!(said("fleet dataset --class no_such_fact").contains("have no fact no_such_fact"));
+    assert!(said("fleet dataset --class no_such_fact").contains("left out: no fact no_such_fact"));
     place.vmtax("fleet copies").fails(&["has no table figures"]);
 }
