@@ -211,7 +211,7 @@ fn a_guests_own_layers_are_joined_with_those_of_its_host() {
     place
         .vmtax("report later")
         .succeeds()
-        .shows("on the host (GAVG");
+        .shows("on the host (median");
 }
 
 const READS: &str = "sleep 1; echo READY\n\

@@ -488,9 +488,11 @@ fn same_without_probes(place: &Place, recording: &str, with: &Value) {
         (named("host-issue", "host-complete"), None),
     ];
     for (part, expected) in expected {
+        // QEMU's part of a request that it found without a kick shows by its pop alone.
+        let least = if expected.is_some() { 0.7 } else { 0.97 };
         let (found, expected) = (rows[&part], expected.unwrap_or_else(|| all_rows[&part]));
         assert!(
-            (found / expected - 1.0).abs() <= 0.03,
+            (least..=1.03).contains(&(found / expected)),
             "{part:?}: {found} without, {expected} with probes"
         );
     }

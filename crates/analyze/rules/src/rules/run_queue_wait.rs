@@ -170,6 +170,8 @@ mod tests {
             why([0.8, 1.6], [0.0, 0.8], None),
             ". Possible causes on host CPUs 0-1 (of their time: VM 40 to 80 %, other tasks 0.0 to 40 %): the VM's own threads, other load"
         );
-        assert!(why_run_queue_wait(None).starts_with(". Possible causes: the VM's own threads"));
+        assert!(
+            why_run_queue_wait(None).starts_with(". Possible causes: the VM has too few host CPUs")
+        );
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn xml(text: &str) -> Option<&str> {
     let ends = XML_ENDS
         .iter()
         .filter_map(|end| Some(begin.rfind(end)? + end.len()));
-    // A file's last end of line is the file's: its XML is given back as it was.
+    // A file's last end of line is the file's: its XML is kept whole.
     let is_around = |end: &usize| {
         let behind = begin[*end..].trim_start();
         !behind.starts_with('<') && !(is_file && behind.is_empty())

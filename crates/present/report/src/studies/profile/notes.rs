@@ -285,7 +285,7 @@ mod tests {
         let rough = |findings: &ProfileFindings| {
             notes(findings)
                 .into_iter()
-                .find(|note| note.contains("rough"))
+                .find(|note| note.contains("imprecise"))
         };
         let few = rough(&counted(99)).unwrap();
         assert!(
