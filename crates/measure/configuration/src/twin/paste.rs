@@ -155,7 +155,7 @@ pub(crate) fn xml(text: &str) -> Option<&str> {
     // A file's last end of line is the file's: its XML is kept whole.
     let is_around = |end: &usize| {
         let behind = begin[*end..].trim_start();
-        !behind.starts_with('<') && !(is_file && behind.is_empty())
+        !(behind.starts_with('<') || is_file && behind.is_empty())
     };
     let end = ends.max().filter(is_around);
     Some(&begin[..end.unwrap_or(begin.len())])
