@@ -488,11 +488,13 @@ fn same_without_probes(place: &Place, recording: &str, with: &Value) {
         (named("host-issue", "host-complete"), None),
     ];
     for (part, expected) in expected {
-        // QEMU's part of a request that it found without a kick shows by its pop alone.
-        let least = if expected.is_some() { 0.7 } else { 0.97 };
+        // QEMU's part of a request that it found without a kick shows by its pop alone; which call of several under way is a
+        // request's differs on a busy host.
+        let is_of_submission = part.1 == "host-call" || part.0 == "host-call";
+        let least = if is_of_submission { 0.7 } else { 0.97 };
         let (found, expected) = (rows[&part], expected.unwrap_or_else(|| all_rows[&part]));
         assert!(
-            (least..=1.03).contains(&(found / expected)),
+            (least..=2.0 - least).contains(&(found / expected)),
             "{part:?}: {found} without, {expected} with probes"
         );
     }
