@@ -47,14 +47,14 @@ impl OtherVm {
         self.process.id() as i32
     }
 
-    /// Its entry in the list of VMs.
+    /// Returns the VM's entry in the list of VMs.
     fn listed(&self, place: &Place) -> Option<Value> {
         let all = json(&place.vmtax("vms --json").succeeds().stdout);
         let mut all = all.as_array().unwrap().iter();
         all.find(|vm| vm["pid"] == self.pid()).cloned()
     }
 
-    /// Its entry, once its vCPUs are known from this source.
+    /// Returns the VM's entry, once its vCPUs are known from this source.
     fn with_roles(&self, place: &Place, source: &str) -> Value {
         until("its vCPUs are known", || {
             let entry = self.listed(place)?;

@@ -6,7 +6,7 @@ use vmtax_model::shell_line;
 
 /// Most columns that `ps`, `top` or `systemctl` have before a process's command.
 const MAX_COLUMNS: usize = 16;
-/// What a tree of processes is drawn with.
+/// Characters that a tree of processes is drawn with.
 const TREE: [char; 9] = ['│', '├', '└', '─', '|', '`', '-', '\\', '_'];
 /// Ends of the XML in which a domain stands.
 const XML_ENDS: [&str; 2] = ["</domain>", "</domstatus>"];
@@ -109,7 +109,7 @@ fn of_unit(line: &str) -> Option<&str> {
     is_program(program).then_some(command)
 }
 
-/// What a template of systemd leaves to its instances (`%i`).
+/// Specifiers that a template of systemd leaves to its instances (`%i`).
 fn specifier(command: &str) -> Option<&str> {
     let mut rest = command;
     while let Some((at, behind)) = rest.find('%').map(|at| (at, &rest[at + 1..])) {

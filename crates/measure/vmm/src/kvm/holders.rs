@@ -1,4 +1,4 @@
-//! Which processes run a guest of KVM: those that hold descriptors of a VM and of vCPUs, map the vCPUs' memory, and did not get them
+//! Processes that run a guest of KVM: those that hold descriptors of a VM and of vCPUs, map the vCPUs' memory, and did not get them
 //! by a fork. Descriptors that were passed to another process make no VM of it: KVM runs a vCPU for the process that made the VM alone.
 
 use super::vcpu_threads::{VcpuDescriptors, runs_vcpu};
@@ -23,7 +23,7 @@ struct KvmDescriptors {
 }
 
 impl KvmDescriptors {
-    /// Those of a process; none where they may not be read.
+    /// Returns the descriptors of a process; none where they may not be read.
     fn of(pid: i32) -> KvmDescriptors {
         let entries = fs::read_dir(format!("/proc/{pid}/fd"));
         let links = entries

@@ -1,4 +1,4 @@
-//! Which threads of a process run vCPUs of KVM, by what they do: the kernel shows the vCPU on which a thread waits, and accounts
+//! Threads of a process that run vCPUs of KVM, by what they do: the kernel shows the vCPU on which a thread waits, and accounts
 //! guest time to those that ran one.
 
 use procfs::process::{Process, Task};

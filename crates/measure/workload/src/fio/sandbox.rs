@@ -45,7 +45,7 @@ const PROGRAMS: [&str; 9] = [
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// What stands there says how many CPUs and nodes there are.
 const CPUS: &str = "/sys/devices/system";
-/// What a process may use.
+/// File with the CPUs and memory nodes that a process may use.
 const STATUS: &str = "/proc/self/status";
 /// Folders in which the new root may be mounted; the first that is above nothing that is needed.
 const MOUNT_POINTS: [&str; 6] = ["/mnt", "/media", "/srv", "/opt", "/tmp", "/home"];

@@ -158,7 +158,7 @@ fn cost(exits: &GuestExits) -> Option<String> {
 #[derive(Default)]
 struct DeviceAccesses {
     exits: ExitCount,
-    /// Its addresses that were accessed: `port 0xcf8`, `0xfee000b0`.
+    /// Addresses of the device that were accessed: `port 0xcf8`, `0xfee000b0`.
     addresses: BTreeSet<String>,
 }
 
