@@ -33,7 +33,7 @@ pub struct VmSettings {
     /// The host's CPUs that are online, as a list: `0-3`.
     #[serde(default)]
     pub host_cpus: String,
-    /// The host's cores on which it may run.
+    /// The host's cores, with those that other VMs have; empty where several VMs are sampled together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_cores: Vec<HostCore>,
     /// The queues of the host's block devices beneath its disks.

@@ -7,11 +7,11 @@ use std::path::Path;
 use vmtax_model::{HostCore, cpu_list};
 
 /// Returns the cores that have a CPU of this list, in the order of their first CPUs. Those to which another VM's vCPUs are pinned are
-/// marked as taken where `own` names the process of the VM that they are for.
-pub(crate) fn host_cores(cpus: &str, own: Option<i32>) -> Vec<HostCore> {
+/// marked as taken; `own` is the process of the VM that they are for.
+pub(crate) fn host_cores(cpus: &str, own: i32) -> Vec<HostCore> {
     let mut cores = cores_below(Path::new("/sys/devices/system"), cpus);
     // A VM on a host of one core is not pinned to it.
-    if let Some(own) = own.filter(|_| cores.len() > 1) {
+    if cores.len() > 1 {
         let others = vmtax_vmm::running()
             .into_iter()
             .filter(|other| *other != own);
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn each_cpu_of_this_host_is_in_one_core() {
         let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-        let cores = host_cores(&online, None);
+        let cores = host_cores(&online, 0);
         let cpus = cores
             .iter()
             .flat_map(|core| cpu_list::parse(&core.cpus).unwrap());

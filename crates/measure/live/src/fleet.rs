@@ -191,11 +191,12 @@ impl Fleet {
             .filter(|pid| !self.vms.contains_key(pid))
             .collect();
         let level = self.level;
+        let is_alone = matches!(&self.wanted, Wanted::Named(names) if names.len() == 1);
         let attached: Vec<Sampler> = thread::scope(|scope| {
             let attach = |pid: &i32| {
                 let pid = *pid;
                 Builder::new().spawn_scoped(scope, move || {
-                    Sampler::attach(Vm::attach(pid), level, false)
+                    Sampler::attach(Vm::attach(pid), level, is_alone)
                 })
             };
             let threads = new.iter().map(attach).collect::<io::Result<Vec<_>>>()?;

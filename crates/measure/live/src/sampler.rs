@@ -332,8 +332,9 @@ impl Sampler {
                 .filter(|thread| thread.role.stays())
                 .map(|thread| thread.tid),
         );
-        let own = self.is_alone.then_some(pid);
-        self.settings.host_cores = host_cores(&self.settings.host_cpus, own);
+        if self.is_alone {
+            self.settings.host_cores = host_cores(&self.settings.host_cpus, pid);
+        }
         self.consoles = self.vm.consoles(self.level >= Level::Histograms);
         self.daemons = Daemon::serving(pid, &self.settings);
         self.questions.kvm = self.facts.accelerator == Some(vmtax_model::Accelerator::Kvm);
