@@ -121,7 +121,13 @@ pub(crate) fn qmp_line(vm: &VmRates, commands: &str) -> String {
     };
     let path: String = path.chars().flat_map(escape).collect();
     let json = format!("{{\"execute\":\"qmp_capabilities\"}}{commands}");
-    let echo = shell_line(&["echo".to_owned(), json]);
+    // The echo of some shells changes backslashes.
+    let echo: &[&str] = match json.contains('\\') {
+        true => &["printf", "%s"],
+        false => &["echo"],
+    };
+    let echo: Vec<String> = echo.iter().map(|word| (*word).to_owned()).collect();
+    let echo = shell_line(&[echo, vec![json]].concat());
     let address = shell_line(&[format!("UNIX-CONNECT:{path},shut-none")]);
     format!("{echo} | {CLIENT} {address}")
 }

@@ -93,13 +93,15 @@ impl Pasted {
     fn add(&mut self, given: &str) -> Result<(), Fault> {
         let is_file = is_file(given);
         let (text, name) = if is_file {
-            (read(given)?, given)
+            (read(given)?, given.to_owned())
         } else {
             let text = vmtax_configuration::read_text(given.as_bytes());
-            (
-                text.map_err(|e| Fault::Usage(format!("the argument: {e}")))?,
-                "the argument",
-            )
+            let name = match self.texts.len() {
+                0 => "the argument".to_owned(),
+                earlier => format!("argument {}", earlier + 1),
+            };
+            let text = text.map_err(|e| Fault::Usage(format!("{name}: {e}")))?;
+            (text, name)
         };
         let described = |what: &str| format!("{what} in {name}");
         let jobs = vmtax_runner::fio_jobs(&text);
@@ -109,10 +111,7 @@ impl Pasted {
             self.exits = exits;
         } else if !jobs.is_empty() {
             self.texts.push(described("fio's output"));
-            self.fio.push(FioOutput {
-                source: name.to_owned(),
-                jobs,
-            });
+            self.fio.push(FioOutput { source: name, jobs });
         } else {
             let found = vmtax_configuration::configuration(&text)
                 .map_err(|why| Fault::Usage(format!("{name}: {why}")))?;

@@ -23,7 +23,8 @@ pub(crate) fn line(text: &str) -> Result<Option<Line>, TwinError> {
         let command = continued(&text[offset(text, unit)..]);
         return match specifier(command) {
             Some(name) => Err(TwinError::Variable(name.to_owned())),
-            None => Line::find(command),
+            // What stands for a percent sign in a unit.
+            None => Line::find(&command.replace("%%", "%")),
         };
     }
     let mut processes = text.lines().filter_map(of_process);

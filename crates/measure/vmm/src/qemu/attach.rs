@@ -192,11 +192,20 @@ pub(crate) fn monitor_advice(manager: Option<Manager>) -> &'static str {
     }
 }
 
-/// The first QMP socket of a command line, by the path that QEMU's process has it under: absolute, where its directory is known.
+/// The first QMP socket of a command line, by the absolute path that QEMU's process has it under. `None` also for a relative path where
+/// no such file is: after `-daemonize` QEMU works in another directory than its command line was written in.
 pub(crate) fn qmp_socket(pid: i32, arguments: &Arguments) -> Option<PathBuf> {
     let socket = qmp_sockets(arguments).into_iter().next()?;
-    let directory = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    Some(directory.join(socket))
+    if socket.is_absolute() {
+        return Some(socket);
+    }
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let directory = fs::read_link(process.join("cwd")).ok()?;
+    process
+        .join("cwd")
+        .join(&socket)
+        .exists()
+        .then(|| directory.join(socket))
 }
 
 /// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH` with
@@ -381,10 +390,12 @@ mod tests {
         let own = std::process::id() as i32;
         let socket = |line: &str| qmp_socket(own, &Arguments::from_line(line));
         let directory = std::env::current_dir().unwrap();
+        // A file that is there stands for the socket.
         assert_eq!(
-            socket("qemu -qmp unix:q.sock,server=on"),
-            Some(directory.join("q.sock"))
+            socket("qemu -qmp unix:Cargo.toml,server=on"),
+            Some(directory.join("Cargo.toml"))
         );
+        assert_eq!(socket("qemu -daemonize -qmp unix:q.sock,server=on"), None);
         assert_eq!(socket("qemu -qmp unix:/run/q"), Some("/run/q".into()));
         assert_eq!(socket("qemu -m 64"), None);
     }

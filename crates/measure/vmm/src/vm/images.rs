@@ -68,9 +68,11 @@ fn is_database(file: &OpenFile) -> bool {
     if SQLITE_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
         return true;
     }
+    // A device is not read: it may wait for long, or count the read as the VM's.
+    let is_regular = std::fs::metadata(&file.path).is_ok_and(|data| data.is_file());
     let mut begin = [0; SQLITE.len()];
-    let read = File::open(&file.path).and_then(|mut file| file.read_exact(&mut begin));
-    read.is_ok() && begin == SQLITE
+    let mut read = || File::open(&file.path)?.read_exact(&mut begin);
+    is_regular && read().is_ok() && begin == SQLITE
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::kvm::holders::vcpu_number;
 use crate::kvm::vcpu_threads::VcpuDescriptors;
 use crate::qemu::arguments::path_of;
+use rustix::fs::statfs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
@@ -20,8 +21,10 @@ const DIRECT: u32 = 0o40_000;
 const APPEND: u32 = 0o2_000;
 /// Bytes of a sector: a disk has a whole number of them.
 const SECTOR: u64 = 512;
-/// Beginnings of the names of files that are memory.
-const MEMORY: [&str; 3] = ["/memfd:", "/dev/shm/", "/dev/hugepages/"];
+/// Beginnings of the names of files that are memory, besides those of a file system of huge pages.
+const MEMORY: [&str; 2] = ["/memfd:", "/dev/shm/"];
+/// The kind of a file system of huge pages (include/uapi/linux/magic.h).
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// A file that a process has open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +125,8 @@ impl OpenFile {
         };
         let is_memory = || {
             let name = self.name.to_string_lossy();
-            MEMORY.iter().any(|begin| name.starts_with(begin))
+            let in_huge_pages = || statfs(&self.path).is_ok_and(|on| on.f_type == HUGETLBFS_MAGIC);
+            MEMORY.iter().any(|begin| name.starts_with(begin)) || in_huge_pages()
         };
         let flags = self.flags();
         let is_image = || {

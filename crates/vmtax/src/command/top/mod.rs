@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use collect::{Collector, add_exits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -247,11 +247,17 @@ fn response(head: &[u8], text: &Mutex<String>) -> String {
 
 /// Answers one request within [`CLIENT_TIMEOUT`].
 fn answer(mut client: TcpStream, text: &Mutex<String>) -> std::io::Result<()> {
-    client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    let end = Instant::now() + CLIENT_TIMEOUT;
     client.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut head = Vec::new();
     let mut part = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < MAX_REQUEST {
+        // A client that sends a byte now and then has no more time than others.
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        client.set_read_timeout(Some(left))?;
         match client.read(&mut part)? {
             0 => break,
             n => head.extend_from_slice(&part[..n]),
