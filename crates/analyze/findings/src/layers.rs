@@ -2,7 +2,7 @@
 
 use crate::{Advice, Comparison, Estimate, Summary};
 use serde::{Deserialize, Serialize};
-use strum::VariantArray;
+use strum::{IntoStaticStr, VariantArray};
 use vmtax_model::{
     CallRow, Checkpoint, EventCost, EventKind, Layer, Machine, Missing, Role, Unanswered, Warning,
 };
@@ -10,7 +10,8 @@ use vmtax_model::{
 /// State of a request while it is in a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[derive(VariantArray)]
+#[derive(VariantArray, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum State {
     /// A CPU executes for it, or the device works on it.
     Running,

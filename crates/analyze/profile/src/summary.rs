@@ -127,7 +127,7 @@ pub(crate) fn functions(profile: &Profile) -> Vec<FunctionShare> {
         .map(|(function, (inside, below))| FunctionShare {
             name: function.name.clone(),
             module: function.module.clone(),
-            layer: origin(function.origin).to_owned(),
+            layer: <&str>::from(function.origin).to_owned(),
             named: function.named,
             inside: share(inside, total),
             total: share(below, total),
@@ -137,18 +137,6 @@ pub(crate) fn functions(profile: &Profile) -> Vec<FunctionShare> {
     functions.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name)));
     functions.truncate(MAX_FUNCTIONS);
     functions
-}
-
-fn origin(origin: CodeOrigin) -> &'static str {
-    match origin {
-        CodeOrigin::Program => "program",
-        CodeOrigin::Library => "library",
-        CodeOrigin::Kernel => "kernel",
-        CodeOrigin::Translated => "translated",
-        CodeOrigin::GuestKernel => "guest-kernel",
-        CodeOrigin::GuestUser => "guest-user",
-        CodeOrigin::Unknown => "unknown",
-    }
 }
 
 /// Functions that translate the guest's code (accel/tcg/translate-all.c, translator.c; tcg/tcg.c).

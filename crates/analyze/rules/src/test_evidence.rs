@@ -4,7 +4,7 @@ use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
 use vmtax_findings::{
     Advice, ClockFinding, Comparison, Estimate, ExitCount, ExitReason, Findings, HeatMap,
-    LayerColumn, MachineColumn, Matched, OverheadRow, Row, State, Summary, Verdict,
+    LayerColumn, MachineColumn, Matched, OverheadRow, Row, State, Summary, Verdict, VmRates,
 };
 use vmtax_model::samples::{ApicFeatures, KvmFeatures, TimerLine};
 use vmtax_model::{
@@ -24,6 +24,16 @@ pub(crate) fn findings(id: &str, evidence: &Evidence<'_>) -> Vec<String> {
         .into_iter()
         .map(|advice| advice.finding)
         .collect()
+}
+
+/// The sentences of one rule about a running VM, with plain blanks.
+pub(crate) fn says(id: &str, vm: &VmRates) -> Vec<String> {
+    let evidence = Evidence {
+        vm: Some(vm),
+        ..Evidence::default()
+    };
+    let found = findings(id, &evidence).into_iter();
+    found.map(|text| text.replace('\u{a0}', " ")).collect()
 }
 
 /// Requests on kvm that take these rows, each with its mean in ns, and nothing else.

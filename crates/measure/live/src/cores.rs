@@ -44,7 +44,7 @@ fn mark_taken(cores: &mut [HostCore], threads: &[BTreeSet<usize>]) {
 fn allowed_cpus(proc: &Path, pid: i32) -> Vec<BTreeSet<usize>> {
     let directory = proc.join(format!("{pid}/task"));
     let tasks = numbered(&directory, "");
-    let status = |tid: u32| fs::read_to_string(directory.join(format!("{tid}/status"))).ok();
+    let status = |tid: u32| vmtax_observe::proc_text(directory.join(format!("{tid}/status")));
     let all: Vec<String> = tasks.filter_map(status).collect();
     let field = |text: &str, name: &str| {
         let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));

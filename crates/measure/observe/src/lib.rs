@@ -41,7 +41,7 @@ pub use kvm_debugfs::{kvm_counters, kvm_features, kvm_offset, kvm_stats};
 pub use perf::{SampleSettings, Sampler, Trigger};
 pub use probe_set::{HOST_DISK, HostDevice, ProbeSet, TraceClock, TracedEvent};
 pub use process::{
-    descendants, has_ended, is_ending, may_observe, own_tids, processes, thread_names,
+    descendants, has_ended, is_ending, may_observe, own_tids, proc_text, processes, thread_names,
 };
 pub use schedule::schedule;
 pub use stacks::{GuestSampler, OnCpuSampler, StackSampling, wall_clock};

@@ -1,6 +1,7 @@
 //! Processes and their threads, as /proc has them, and which of them serve a Unix socket.
 
 use crate::{ProbeError, entries};
+use procfs::FromRead;
 use procfs::net::{UnixNetEntry, UnixState};
 use procfs::process::{FDTarget, Process, Stat, StatFlags, all_processes};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,15 +21,18 @@ pub(crate) fn schedstat(text: &str) -> Option<(u64, u64, u64)> {
     Some((next()?, next()?, next()?))
 }
 
+/// A file of /proc as text, in which a person may have set a name that is none: a name that the kernel cut within a letter, too.
+pub fn proc_text(path: impl AsRef<Path>) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Names of a process's threads, by number; empty where there is no such process.
 pub fn thread_names(pid: i32) -> Vec<(i32, String)> {
     let named = |task: DirEntry| {
-        // A person may have set a name that is no text.
-        let name = fs::read(task.path().join("comm")).ok()?;
-        Some((
-            task.file_name().to_str()?.parse().ok()?,
-            String::from_utf8_lossy(&name).trim_end().to_owned(),
-        ))
+        let name = proc_text(task.path().join("comm"))?;
+        let tid = task.file_name().to_str()?.parse().ok()?;
+        Some((tid, name.trim_end().to_owned()))
     };
     let mut threads: Vec<(i32, String)> = tasks(pid).filter_map(named).collect();
     threads.sort_unstable();
@@ -96,10 +100,10 @@ pub fn processes() -> impl Iterator<Item = Stat> {
 }
 
 pub(crate) fn stat(pid: i32) -> Option<Stat> {
-    Process::new(pid).and_then(|process| process.stat()).ok()
+    Stat::from_file(format!("/proc/{pid}/stat")).ok()
 }
 
-fn is_dead(stat: &Stat) -> bool {
+pub(crate) fn is_dead(stat: &Stat) -> bool {
     matches!(stat.state, 'Z' | 'X')
 }
 

@@ -4,12 +4,12 @@
 use super::record::{begin, check_folder};
 use super::study::study;
 use super::{history, host, print, report, style};
-use crate::cli::{DiffArgs, ImportArgs, ImportTracesArgs, ProfileArgs, ProfileCommand};
+use crate::cli::{DiffArgs, ImportArgs, ImportTracesArgs, ProfileArgs, ProfileCommand, RecordArgs};
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_import::{Import, ImportSettings};
 use vmtax_model::samples::ProfileFacts;
-use vmtax_model::{ProfileSettings, VmIdentity, files};
+use vmtax_model::{Plan, ProfileSettings, VmIdentity, files};
 use vmtax_profile::Imported;
 use vmtax_recording::TrialFiles;
 use vmtax_studies::{attached, changes, draw_difference, imported};
@@ -37,12 +37,18 @@ pub fn import(args: &ImportTracesArgs) -> Result<ExitCode, Fault> {
         guest,
         tsc_mhz: args.tsc_mhz,
     })?;
-    let writer = begin(record, &plan, &host::facts(None))?;
-    let stored = writer
-        .trial_files(0)
-        .map_err(Fault::from)
-        .and_then(|mut trial| Ok(import.store(&mut trial)?));
-    if let Err(fault) = stored {
+    stored(record, &plan, |trial| Ok(import.store(trial)?))
+}
+
+/// Records what was imported, and shows it. Where that fails, no recording is left.
+fn stored(
+    record: &RecordArgs,
+    plan: &Plan,
+    store: impl FnOnce(&mut TrialFiles) -> Result<(), Fault>,
+) -> Result<ExitCode, Fault> {
+    let writer = begin(record, plan, &host::facts(None))?;
+    let trial = writer.trial_files(0).map_err(Fault::from);
+    if let Err(fault) = trial.and_then(|mut trial| store(&mut trial)) {
         writer.discard();
         return Err(fault);
     }
@@ -104,8 +110,6 @@ fn import_profile(args: &ImportArgs) -> Result<ExitCode, Fault> {
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }
-    let writer = begin(record, &plan, &host::facts(None))?;
-    let mut trial = writer.trial_files(0)?;
     let facts = ProfileFacts {
         pid,
         program,
@@ -113,15 +117,8 @@ fn import_profile(args: &ImportArgs) -> Result<ExitCode, Fault> {
         missing,
         ..ProfileFacts::default()
     };
-    put(&mut trial, files::OBSERVED, &facts)?;
-    put(&mut trial, files::ON_CPU, &found)?;
-    let folder = writer.folder().to_path_buf();
-    writer.finish()?;
-    report::show_recording(&folder, record)
-}
-
-fn put(trial: &mut TrialFiles, name: &str, value: &impl serde::Serialize) -> Result<(), Fault> {
-    let bytes =
-        serde_json::to_vec(value).map_err(|e| Fault::file(format!("writing {name}"), e.into()))?;
-    Ok(trial.append(name, &bytes)?)
+    stored(record, &plan, |trial| {
+        trial.store(files::OBSERVED, &facts)?;
+        Ok(trial.store(files::ON_CPU, &found)?)
+    })
 }

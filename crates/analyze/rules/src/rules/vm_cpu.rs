@@ -379,26 +379,12 @@ fn quota_values(vm: &VmRates) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use crate::Evidence;
-    use crate::test_evidence::{advice, findings};
+    use crate::test_evidence::{advice, says};
     use vmtax_findings::{ThreadRates, VmRates};
     use vmtax_model::{
         CpuQuota, CpuWeight, HostCore, Manager, PinnedThread, Role, RunState, SettingPlace,
         VmSettings,
     };
-
-    fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(
-            id,
-            &Evidence {
-                vm: Some(vm),
-                ..Evidence::default()
-            },
-        );
-        found
-            .into_iter()
-            .map(|text| text.replace('\u{a0}', " "))
-            .collect()
-    }
 
     #[test]
     fn a_stopped_guest_is_found_with_its_reason() {

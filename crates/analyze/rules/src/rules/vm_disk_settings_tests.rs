@@ -1,24 +1,10 @@
 use crate::Evidence;
-use crate::test_evidence::{advice, findings};
+use crate::test_evidence::{advice, says};
 use vmtax_findings::{DiskRates, IoRates, VmRates};
 use vmtax_model::{
     DiskSettings, GuestDiskSettings, GuestSettings, IoLimits, LiveMetric, LiveSetting, Manager,
     Qcow2Settings, SettingValue, VmSettings,
 };
-
-fn says(id: &str, vm: &VmRates) -> Vec<String> {
-    let found = findings(
-        id,
-        &Evidence {
-            vm: Some(vm),
-            ..Evidence::default()
-        },
-    );
-    found
-        .into_iter()
-        .map(|text| text.replace('\u{a0}', " "))
-        .collect()
-}
 
 /// The line, what reads it back and what undoes it, of a rule's first remedy.
 fn first_remedy(id: &str, vm: &VmRates) -> [String; 3] {

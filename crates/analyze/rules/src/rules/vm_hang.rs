@@ -356,7 +356,7 @@ fn place(thread: &BlockedThread) -> String {
 #[cfg(test)]
 mod tests {
     use crate::Evidence;
-    use crate::test_evidence::{advice, findings};
+    use crate::test_evidence::{advice, says};
     use proptest::prelude::*;
     use vmtax_findings::{ThreadRates, VmRates};
     use vmtax_model::{
@@ -371,20 +371,6 @@ mod tests {
         .into_iter()
         .next()
         .map(|found| found.rule)
-    }
-
-    fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(
-            id,
-            &Evidence {
-                vm: Some(vm),
-                ..Evidence::default()
-            },
-        );
-        found
-            .into_iter()
-            .map(|text| text.replace('\u{a0}', " "))
-            .collect()
     }
 
     fn thread(role: Role, tid: i32, is_uninterruptible: bool, name: &str) -> BlockedThread {

@@ -214,24 +214,9 @@ fn each_loaded(
 
 #[cfg(test)]
 mod tests {
-    use crate::Evidence;
-    use crate::test_evidence::findings;
+    use crate::test_evidence::says;
     use vmtax_findings::{DeviceRates, DiskRates, IoRates, NicRates, ThreadRates, VmRates};
     use vmtax_model::{DiskSettings, IoLimits, Role};
-
-    fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(
-            id,
-            &Evidence {
-                vm: Some(vm),
-                ..Evidence::default()
-            },
-        );
-        found
-            .into_iter()
-            .map(|text| text.replace('\u{a0}', " "))
-            .collect()
-    }
 
     fn disk(reads_per_s: f64, blkavg_ns: f64, device_ns: f64, kavg_ns: Option<f64>) -> VmRates {
         let io = Some(IoRates {

@@ -144,9 +144,9 @@ fn limit_values(limit: &MemoryLimit) -> [(&'static str, String); 2] {
 #[cfg(test)]
 mod tests {
     use crate::Evidence;
-    use crate::test_evidence::{advice, findings};
+    use crate::test_evidence::{self, advice, findings};
     use vmtax_findings::VmRates;
-    use vmtax_model::{CounterMap, Manager, MemoryLimit, RunState, VmSettings};
+    use vmtax_model::{Manager, MemoryLimit, RunState, VmSettings};
 
     fn lines(id: &str, vm: &VmRates) -> Vec<String> {
         let advice = advice(
@@ -234,22 +234,11 @@ mod tests {
     }
 
     fn says(id: &str, figures: &[(&'static str, f64)]) -> Vec<String> {
-        let counters: CounterMap<f64> = figures.iter().copied().collect();
         let vm = VmRates {
-            counters,
+            counters: figures.iter().copied().collect(),
             ..VmRates::default()
         };
-        let found = findings(
-            id,
-            &Evidence {
-                vm: Some(&vm),
-                ..Evidence::default()
-            },
-        );
-        found
-            .into_iter()
-            .map(|text| text.replace('\u{a0}', " "))
-            .collect()
+        test_evidence::says(id, &vm)
     }
 
     #[test]

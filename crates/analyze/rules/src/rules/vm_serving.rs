@@ -275,23 +275,9 @@ fn main_loop(vm: &VmRates) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::Evidence;
-    use crate::test_evidence::{advice, findings};
+    use crate::test_evidence::{advice, says};
     use vmtax_findings::{DiskRates, IoRates, SampleShare};
     use vmtax_model::{IothreadSettings, ShareDevice, VmSettings};
-
-    fn says(id: &str, vm: &VmRates) -> Vec<String> {
-        let found = findings(
-            id,
-            &Evidence {
-                vm: Some(vm),
-                ..Evidence::default()
-            },
-        );
-        found
-            .into_iter()
-            .map(|text| text.replace('\u{a0}', " "))
-            .collect()
-    }
 
     fn thread(role: Role, run: f64, turns_per_s: f64) -> ThreadRates {
         ThreadRates {

@@ -13,14 +13,14 @@ pub use host::{HostSample, host_counters};
 
 use crate::clock::{monotonic_ns, own_cpu_time};
 use crate::host_disk;
-use crate::process::{schedstat, tasks};
+use crate::process::{is_dead, proc_text, schedstat, stat, tasks};
+use procfs::FromRead;
 use procfs::net::DeviceStatus;
-use procfs::process::Process;
+use procfs::process::{Process, Stat};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity};
 use rustix::time::{ClockId, clock_getres};
 use std::collections::BTreeMap;
 use std::fs;
-use std::str::SplitAsciiWhitespace;
 use std::time::Duration;
 use vmtax_model::samples::{CpuUse, ThreadCpuUse};
 use vmtax_model::{
@@ -30,36 +30,12 @@ use vmtax_model::{
 
 /// When a process started, clock ticks since boot; `None` where there is none, or it has ended.
 pub fn started(pid: i32) -> Option<u64> {
-    stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.started)
+    living(pid).map(|stat| stat.starttime)
 }
 
-/// The fields of a `stat` file from the third on. The name before them, in brackets, may hold anything.
-fn fields(text: &str) -> Option<SplitAsciiWhitespace<'_>> {
-    Some(text.rsplit_once(')')?.1.split_ascii_whitespace())
-}
-
-/// Fields of a process's `stat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ProcessStat {
-    /// Clock ticks since boot.
-    started: u64,
-    major_faults: u64,
-    /// Time of all threads in guest mode, clock ticks; `None` on a kernel without this field.
-    guest_ticks: Option<u64>,
-}
-
-/// The numbers in a process's `stat`; `None` of one that has ended.
-fn stat(text: &str) -> Option<ProcessStat> {
-    let mut fields = fields(text)?;
-    let is_alive = !matches!(fields.next()?, "Z" | "X");
-    let major_faults = fields.nth(8)?.parse().ok()?;
-    let started = fields.nth(9)?.parse().ok()?;
-    let guest_ticks = fields.nth(20).and_then(|ticks| ticks.parse().ok());
-    is_alive.then_some(ProcessStat {
-        started,
-        major_faults,
-        guest_ticks,
-    })
+/// The fields of a process's `stat`; `None` where there is none, or it has ended.
+fn living(pid: i32) -> Option<Stat> {
+    stat(pid).filter(|stat| !is_dead(stat))
 }
 
 /// A time in clock ticks, ns; `None` for 0, which a kernel that does not count the time has, too.
@@ -115,13 +91,13 @@ pub fn thread_counters(pid: i32, role: impl Fn(i32) -> Role) -> Vec<ThreadCounte
 
 /// The counters of a process in `stat`, `status` and, with the permission, `io`; `None` where there is no such process.
 pub fn process_counters(pid: i32) -> Option<CounterMap<u64>> {
-    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
-    let stat = stat(&read("stat")?)?;
+    let read = |file: &str| proc_text(format!("/proc/{pid}/{file}"));
+    let stat = living(pid)?;
     let (status, io) = (read("status")?, read("io").unwrap_or_default());
     let bytes = |key| Some(line(&status, key).and_then(kib).unwrap_or(0));
     Some(CounterMap::read(|source| match source {
-        CounterSource::MajorFaults => Some(stat.major_faults),
-        CounterSource::GuestTime => counted_ns(stat.guest_ticks?, procfs::ticks_per_second()),
+        CounterSource::MajorFaults => Some(stat.majflt),
+        CounterSource::GuestTime => counted_ns(stat.guest_time?, procfs::ticks_per_second()),
         CounterSource::ProcStatus(key) => bytes(key),
         CounterSource::HugePages => bytes("HugetlbPages"),
         CounterSource::ProcIo(key) => line(&io, key)?.trim().parse().ok(),
@@ -179,7 +155,7 @@ pub fn process_stop(pid: i32) -> Option<ProcessStop> {
     let tracer = tracer
         .filter(|tracer| first == 't' && *tracer != 0)
         .map(|tracer| {
-            let name = fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+            let name = proc_text(format!("/proc/{tracer}/comm")).unwrap_or_default();
             format!("{} (PID {tracer})", name.trim_end())
         });
     Some(tracer.map_or(ProcessStop::Signal, ProcessStop::Tracer))
@@ -187,11 +163,8 @@ pub fn process_stop(pid: i32) -> Option<ProcessStop> {
 
 /// The state of a thread as `/proc` has it: R, S, D, T, t, Z.
 pub fn thread_state(pid: i32, tid: i32) -> Option<char> {
-    state(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
-}
-
-fn state(text: &str) -> Option<char> {
-    fields(text)?.next()?.chars().next()
+    let stat = Stat::from_file(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    Some(stat.state)
 }
 
 /// The kernel's function in which a thread waits; `None` where it runs, and without the permission.
@@ -406,40 +379,31 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_brackets_does_not_shift_the_fields() {
-        let text = "7 (a) b) (c) S 1 7 7 0 -1 4194560 100 0 31 0 5 6 0 0 20 0 3 0 98765 1000 10";
-        let found = ProcessStat {
-            started: 98765,
-            major_faults: 31,
-            guest_ticks: None,
-        };
-        assert_eq!(stat(text), Some(found), "a kernel before 2.6.24");
-        let guest = "7 (qemu) S 1 7 7 0 -1 4194560 100 0 31 0 5 6 0 0 20 0 3 0 98765 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 \
-                     38 39 40 41 42 250 44 45";
-        let found = ProcessStat {
-            guest_ticks: Some(250),
-            ..found
-        };
-        assert_eq!(stat(guest), Some(found));
+    fn a_process_whose_name_is_cut_within_a_letter_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("aaaaaaaaaaaaaaé) S 1");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut process = std::process::Command::new(&program)
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pid = process.id() as i32;
+        let counted = (started(pid), process_counters(pid), thread_state(pid, pid));
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(counted.0.is_some() && counted.1.is_some() && counted.2.is_some());
+        assert_eq!((started(pid), process_counters(pid)), (None, None));
         assert_eq!(
             (counted_ns(250, 100), counted_ns(0, 100)),
             (Some(2_500_000_000), None)
         );
         assert_eq!(counted_ns(u64::MAX, 100), None);
-        assert_eq!(
-            (
-                stat(&text.replace(") S", ") Z")),
-                stat("7 (a"),
-                stat("7 (a) S 1 2")
-            ),
-            (None, None, None)
-        );
     }
 
     proptest! {
         #[test]
         fn any_text_is_survived(text in ".{0,80}") {
-            let _ = (schedstat(&text), kib(&text), stat(&text), state(&text));
+            let _ = (schedstat(&text), kib(&text));
         }
     }
 

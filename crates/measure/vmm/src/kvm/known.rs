@@ -145,8 +145,8 @@ fn vmm_of(program: &str, process_name: &str, maps: &str) -> Vmm {
 
 /// The name that a process gave itself.
 fn process_name(pid: i32) -> String {
-    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end().to_owned()
+    let name = vmtax_observe::proc_text(format!("/proc/{pid}/comm"));
+    name.unwrap_or_default().trim_end().to_owned()
 }
 
 /// The VM's name by its VMM's command line, or by the name of libkrun's process.

@@ -213,7 +213,7 @@ fn counters(answer: &Value) -> BTreeMap<String, u64> {
 
 /// The process that a thread belongs to.
 fn process_of(thread: i32) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let status = vmtax_observe::proc_text(format!("/proc/{thread}/status"))?;
     status
         .lines()
         .find_map(|line| line.strip_prefix("Tgid:"))

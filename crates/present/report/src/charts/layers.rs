@@ -47,17 +47,10 @@ impl Chart for States {
 
 /// Draws the pattern over a layer's colour in a state other than running.
 pub fn veil(state: State, x: &str, width: &str, y: &str, height: &str) -> Markup {
-    let pattern = match state {
-        State::Running | State::NotDistinguished => return html! {},
-        State::Runnable => "runnable",
-        State::GuestRunnable => "guest-runnable",
-        State::CpuWakeUp => "cpu-wake-up",
-        State::GuestCpuWakeUp => "guest-cpu-wake-up",
-        State::Lock => "lock",
-        State::Waiting => "waiting",
-        State::InRing => "in-ring",
-        State::Queued => "queued",
-    };
+    if matches!(state, State::Running | State::NotDistinguished) {
+        return html! {};
+    }
+    let pattern = <&str>::from(state);
     html! { rect.veil x=(x) width=(width) y=(y) height=(height) style={ "fill:url(#" (pattern) ")" } {} }
 }
 
