@@ -280,7 +280,6 @@ pub enum HostProblem {
     QemuIncomplete,
     NoGuestKernel,
     KernelFeatureMissing,
-    TracefsNotMounted,
     TracingNeedsRoot,
     KernelLockedDown,
     PerfEventParanoid,

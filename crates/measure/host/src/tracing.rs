@@ -112,7 +112,7 @@ fn tracing(tracefs: &Tracefs, mounts: bool) -> CheckResult {
         }
         Tracefs::NotMounted => CheckResult::limited(
             "not mounted; run as root, vmtax mounts it for itself",
-            HostProblem::TracefsNotMounted,
+            HostProblem::TracingNeedsRoot,
         ),
         Tracefs::LockedDown => CheckResult::limited(LOCKED_DOWN, HostProblem::KernelLockedDown),
         Tracefs::Closed(root) => needs_root(root, "is closed to this user"),
@@ -145,11 +145,11 @@ fn uprobes(tracefs: &Tracefs, mounts: bool) -> CheckResult {
         Tracefs::NotMounted if is_known && mounts => CheckResult::ok("can be defined"),
         Tracefs::NotMounted if is_known => CheckResult::limited(
             "supported by the kernel, but tracefs is not mounted",
-            HostProblem::TracefsNotMounted,
+            HostProblem::TracingNeedsRoot,
         ),
         Tracefs::NotMounted => CheckResult::limited(
             "unknown: tracefs is not mounted",
-            HostProblem::TracefsNotMounted,
+            HostProblem::TracingNeedsRoot,
         ),
         Tracefs::Open {
             uprobes: Some(true),
@@ -314,7 +314,7 @@ mod tests {
         }
         assert_eq!(
             tracing(&Tracefs::NotMounted, false).problem,
-            Some(HostProblem::TracefsNotMounted)
+            Some(HostProblem::TracingNeedsRoot)
         );
         let for_root = tracing(&Tracefs::NotMounted, true);
         assert_eq!(

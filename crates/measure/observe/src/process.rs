@@ -21,7 +21,7 @@ pub(crate) fn schedstat(text: &str) -> Option<(u64, u64, u64)> {
     Some((next()?, next()?, next()?))
 }
 
-/// A file of /proc as text, in which a person may have set a name that is none: a name that the kernel cut within a letter, too.
+/// A file of /proc as text. A name in it may be other bytes: a person set it, or the kernel cut it within a letter.
 pub fn proc_text(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -132,7 +132,7 @@ const EMULATED_DISK: Rule = Rule {
     remedies: &[
         instruction(
             "Attach the disk as virtio; Windows first needs the driver of virtio-win",
-            "-device virtio-blk-pci,drive=… # libvirt: <target dev='vda' bus='virtio'/> # Proxmox: qm set VMID --scsihw virtio-scsi-single --SCSI_DISK VOLUME,iothread=1",
+            "-device virtio-blk-pci,drive=… # libvirt: <target dev='vdX' bus='virtio'/>, X a free letter, and no <address> # Proxmox: qm set VMID --scsihw virtio-scsi-single --SCSI_DISK VOLUME,iothread=1 # with its other options; a disk of another bus is detached first, N is a free number, and the boot order names it",
         ),
         TUNE_TWIN,
     ],
@@ -144,19 +144,15 @@ const EMULATED_DISK: Rule = Rule {
                 .iter()
                 .any(|known| disk.bus.starts_with(known));
             let text = format!(
-                "Each request on {} takes several VM exits: its controller ({}) is emulated.",
+                "Each request on {} takes several accesses to the registers of its controller ({}), which QEMU emulates.",
                 disk.name, disk.bus
             );
             (!has_queues && !disk.bus.is_empty()).then_some(text)
         });
         for finding in &mut found {
-            // A disk of another bus gets a key of SCSI's.
-            let key = finding.values[0].1.clone();
-            let key = if key.starts_with("scsi") {
-                key
-            } else {
-                "scsi0".to_owned()
-            };
+            // A disk of another bus gets a key of SCSI's; which are free the reader sees: a CD-ROM may have one.
+            let key = Some(&finding.values[0].1).filter(|key| key.starts_with("scsi"));
+            let key = key.map_or("scsiN", String::as_str).to_owned();
             finding.values.push(("SCSI_DISK", key));
         }
         found
@@ -168,7 +164,7 @@ const WRITE_THROUGH: Rule = Rule {
     finds: "a disk whose writes QEMU flushes one by one",
     remedies: &[
         Remedy {
-            line: "-drive file=…,cache=none # libvirt: <driver cache='none'/> # Proxmox: qm set VMID --DISK VOLUME,cache=none",
+            line: "-drive file=…,cache=none # libvirt: <driver cache='none'/> # Proxmox: qm set VMID --DISK VOLUME,cache=none # with its other options",
             ..Setting::named("cache").remedy(
                 "none",
                 "Do not flush each write (a guest that never flushes can lose its last writes at a power failure)",
@@ -194,8 +190,8 @@ const EMULATED_NIC: Rule = Rule {
     id: "configured-emulated-nic",
     finds: "a NIC that QEMU emulates register by register: e1000, rtl8139 and others",
     remedies: &[instruction(
-        "Use a virtio NIC; Windows first needs the driver of virtio-win",
-        "-device virtio-net-pci,netdev=… # libvirt: <model type='virtio'/> # Proxmox: qm set VMID --NIC virtio=MAC,bridge=BRIDGE",
+        "Use a virtio network card; Windows first needs the driver of virtio-win",
+        "-device virtio-net-pci,netdev=… # libvirt: <model type='virtio'/> # Proxmox: qm set VMID --NIC virtio=MAC,bridge=BRIDGE # with its other options",
     )],
     source: "QEMU documentation, Network emulation",
     evaluate: |evidence| {
@@ -203,7 +199,7 @@ const EMULATED_NIC: Rule = Rule {
             let is_virtio = nic.model.is_empty() || nic.model == "virtio";
             (!is_virtio).then(|| {
                 format!(
-                    "{} is an emulated {}: more VM exits per packet than virtio-net.",
+                    "QEMU emulates the registers of {} ({}): more accesses for each packet than with virtio-net.",
                     nic.name, nic.model
                 )
             })
@@ -215,7 +211,10 @@ const USER_NETWORK: Rule = Rule {
     id: "configured-user-network",
     finds: "a NIC on QEMU's user-mode network (slirp)",
     remedies: &[
-        PASST,
+        Remedy {
+            line: "passt --socket SOCKET # QEMU: -netdev stream,id=NIC,server=off,addr.type=unix,addr.path=SOCKET # libvirt: <interface type='user'> with <backend type='passt'/>",
+            ..PASST
+        },
         instruction(
             "Or use a tap on a bridge, which needs privileges",
             "-netdev tap,vhost=on,… # libvirt: <interface type='bridge'>",
@@ -452,6 +451,19 @@ pub(super) mod tests {
     use super::*;
     use vmtax_model::Manager;
 
+    #[test]
+    fn what_stands_for_a_name_is_in_commands_alone() {
+        let remedies = CONFIGURED.iter().flat_map(|rule| rule.remedies);
+        for remedy in remedies {
+            let mut words = remedy.action.split(|c: char| !c.is_alphanumeric());
+            assert!(
+                !words.any(|word| word == "DISK" || word == "NIC"),
+                "{}",
+                remedy.action
+            );
+        }
+    }
+
     /// The rules that find something in a configuration.
     pub fn found_in(vm: &VmConfiguration) -> Vec<&'static str> {
         let evidence = Evidence {
@@ -572,13 +584,12 @@ pub(super) mod tests {
             crate::review(&evidence)[0].remedies[0].line.clone()
         };
         assert_eq!(line_for(None), "-device virtio-blk-pci,drive=…");
-        assert!(
-            line_for(Some(Manager::Libvirt))
-                .ends_with("# libvirt: <target dev='vda' bus='virtio'/>")
-        );
+        assert!(line_for(Some(Manager::Libvirt)).ends_with(
+            "# libvirt: <target dev='vdX' bus='virtio'/>, X a free letter, and no <address>"
+        ));
         assert_eq!(
             line_for(Some(Manager::Proxmox)),
-            "qm set VMID --scsihw virtio-scsi-single --scsi0 VOLUME,iothread=1"
+            "qm set VMID --scsihw virtio-scsi-single --scsiN VOLUME,iothread=1 # with its other options; a disk of another bus is detached first, N is a free number, and the boot order names it"
         );
     }
 

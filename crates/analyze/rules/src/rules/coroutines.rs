@@ -6,8 +6,8 @@ use crate::{Finding, Rule};
 use vmtax_findings::{FunctionShare, ProfileFindings, SampleShare};
 use vmtax_model::number::percent;
 
-/// QEMU has one pool for all threads since then, which grows to the requests in flight.
-const GROWING_POOL: (u32, u32) = (9, 0);
+/// Since then a thread keeps two batches of 128 coroutines, and all threads share a further pool (util/qemu-coroutine.c).
+const SHARED_POOL: (u32, u32) = (9, 0);
 /// Functions in which QEMU makes and frees a coroutine; where their callers have no names, those of their stacks.
 const FUNCTIONS: [[&str; 2]; 2] = [
     ["qemu_coroutine_new", "qemu_coroutine_delete"],
@@ -21,7 +21,7 @@ pub(super) const VM_COROUTINES: Rule = Rule {
     finds: "a QEMU before 9.0 that makes and frees coroutines for its requests for a fiftieth of a CPU's time and more, as samples of its functions show: more are in flight than its pool holds",
     remedies: &[
         instruction(
-            "Start the VM with QEMU 9.0 or newer: its pool grows to the requests in flight",
+            "Start the VM with QEMU 9.0 or newer: its threads share their unused coroutines",
             "qemu-system-x86_64 --version",
         ),
         measurement("See what else QEMU's threads do", "vmtax profile --vm VM"),
@@ -29,10 +29,7 @@ pub(super) const VM_COROUTINES: Rule = Rule {
     source: "QEMU commit, coroutine: cap per-thread local pool size",
     evaluate: |evidence| {
         about_vm(evidence, |vm| {
-            let is_old = vm
-                .settings
-                .qemu
-                .is_none_or(|version| version < GROWING_POOL);
+            let is_old = vm.settings.qemu.is_none_or(|version| version < SHARED_POOL);
             let profile = evidence.profile.filter(|_| is_old)?;
             let share = in_coroutines(profile)?;
             let cpus = profile.samples as f64 / (f64::from(profile.hz) * profile.seconds);

@@ -34,7 +34,7 @@ const DISTRIBUTION_KERNEL: Remedy<&str> = instruction(
 );
 /// Remedy that gives a user a control group with a memory limit.
 pub(super) const OWN_CGROUP: Remedy<&str> = instruction(
-    "Run vmtax as root, or in a delegated control group",
+    "Run vmtax as root, or with cgroup v2 in a delegated control group",
     "systemd-run --user --scope -p Delegate=yes vmtax run",
 );
 const KVM_DOCS: &str = "Linux kernel documentation, Nested VMX";
@@ -62,8 +62,8 @@ pub(super) const HOST: &[Rule] = &[
         "a host that is a guest without nested virtualization",
         KVM_DOCS,
         [instruction(
-            "Enable nested virtualization on the hypervisor below this VM; then start this VM with `-cpu host`",
-            "sudo modprobe kvm_intel nested=1 # AMD: kvm_amd nested=1"
+            "Enable nested virtualization on the hypervisor below this VM, and reboot it; then start this VM with `-cpu host`",
+            "echo 'options kvm_intel nested=1' | sudo tee /etc/modprobe.d/kvm-nested.conf # AMD: kvm_amd"
         )]
     ),
     host!(
@@ -209,17 +209,8 @@ pub(super) const HOST: &[Rule] = &[
         [DISTRIBUTION_KERNEL]
     ),
     host!(
-        TracefsNotMounted,
-        "a tracefs that is not mounted",
-        TRACE_DOCS,
-        [instruction(
-            "Mount it",
-            "sudo mount -t tracefs tracefs /sys/kernel/tracing"
-        )]
-    ),
-    host!(
         TracingNeedsRoot,
-        "a tracefs or uprobes closed to this user",
+        "a tracefs that is not mounted, or a tracefs or uprobes closed to this user",
         TRACE_DOCS,
         [instruction("Run vmtax as root", "sudo vmtax")]
     ),

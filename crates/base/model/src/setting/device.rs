@@ -289,27 +289,27 @@ pub(super) const TABLE: &[Setting] = &[
         part: SettingPart::Backend,
         unset: Unset::Choice,
         cost: ChangeCost::VmRestart,
-        line: "-netdev user,id=net0",
+        line: "-netdev user,id=NIC",
         read_back: "QEMU's command line: -netdev",
-        undo: "-netdev user,id=net0",
+        undo: "-netdev user,id=NIC",
         source: NO_FIGURE,
         values: &[
             backend(
                 "tap",
                 (1, 0),
-                "-netdev tap,id=net0,ifname=TAP,script=no,downscript=no",
+                "-netdev tap,id=NIC,ifname=TAP,script=no,downscript=no",
                 Libvirt::Element("`<interface type='bridge'>`"),
             ),
             backend(
                 "passt",
                 (7, 2),
-                "passt --socket SOCKET; -netdev stream,id=net0,server=off,addr.type=unix,addr.path=SOCKET",
+                "passt --socket SOCKET; -netdev stream,id=NIC,server=off,addr.type=unix,addr.path=SOCKET",
                 Libvirt::Element("`<interface type='user'><backend type='passt'/></interface>`"),
             ),
             backend(
                 "vhost-user",
                 (5, 1),
-                "passt --vhost-user --socket SOCKET; -chardev socket,id=CHARDEV,path=SOCKET -netdev vhost-user,id=net0,chardev=CHARDEV # the \
+                "passt --vhost-user --socket SOCKET; -chardev socket,id=CHARDEV,path=SOCKET -netdev vhost-user,id=NIC,chardev=CHARDEV # the \
                  guest's memory of an object with share=on",
                 Libvirt::Element(
                     "`<interface type='vhostuser'><backend type='passt'/></interface>`, `<memoryBacking><access mode='shared'/>` (libvirt 11.1)",

@@ -238,7 +238,7 @@ mod tests {
         let unit = "[Unit]\nDescription=qemu -x\n[Service]\nExecStartPre=/bin/ip link\nExecStart=-/usr/bin/qemu-system-x86_64 -m 1G \\\n  -drive file=/100%%.img,if=virtio\nExecStop=/bin/kill\n";
         assert_eq!(
             words(unit),
-            ["-m", "1G", "-drive", "file=/100%%.img,if=virtio"]
+            ["-m", "1G", "-drive", "file=/100%.img,if=virtio"]
         );
         let template = unit.replace("100%%", "%i");
         let why = line(&template)
