@@ -196,6 +196,8 @@ impl Readers {
             }
             Some(KernelEvent::SysExit { .. }) => HostEvent::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => HostEvent::Woke,
+            Some(KernelEvent::WorkQueued { work }) => HostEvent::InterruptQueued(work),
+            Some(KernelEvent::WorkBegun { work }) => HostEvent::InterruptBegun(work),
             // A line that is lowered interrupts nobody.
             Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi { .. }) => {
                 HostEvent::Passes(self.checkpoint(event)?, Mark::default())

@@ -97,6 +97,16 @@ pub enum KernelEvent<'a> {
         /// The vector that the vCPU is given, where the format has it.
         vector: Option<u8>,
     },
+    /// `workqueue_queue_work`: work is queued for a worker of the kernel.
+    WorkQueued {
+        /// Address of the work, which no other has until it begins.
+        work: u64,
+    },
+    /// `workqueue_execute_start`: the current thread, a worker, begins with it.
+    WorkBegun {
+        /// Address of the work.
+        work: u64,
+    },
     /// The function tracer.
     Function,
 }
@@ -353,6 +363,12 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
         Some(KernelEvent::KvmMsi {
             vector: r.number(0).map(|data| data as u8),
         })
+    }),
+    ("workqueue", "workqueue_queue_work", &["work"], |r| {
+        Some(KernelEvent::WorkQueued { work: r.number(0)? })
+    }),
+    ("workqueue", "workqueue_execute_start", &["work"], |r| {
+        Some(KernelEvent::WorkBegun { work: r.number(0)? })
     }),
 ];
 
