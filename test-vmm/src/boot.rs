@@ -27,10 +27,12 @@ const PAGE: u64 = 4096;
 
 /// Loads a kernel with this program as its `/init`; gives the address at which the vCPU begins.
 pub fn load(memory: &GuestMemoryMmap, kernel: &Path, arguments: &str) -> Result<u64> {
-    let mut file = File::open(kernel)?;
-    let loaded = Elf::load(memory, None, &mut file, Some(GuestAddress(HIGH_MEMORY)))?;
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", kernel.display());
+    let mut file = File::open(kernel).map_err(|error| named(&error))?;
+    let loaded = Elf::load(memory, None, &mut file, Some(GuestAddress(HIGH_MEMORY)))
+        .map_err(|error| named(&error))?;
     let PvhBootCapability::PvhEntryPresent(entry) = loaded.pvh_boot_cap else {
-        return Err(format!("{} has no PVH entry", kernel.display()).into());
+        return Err(named(&"no PVH entry").into());
     };
     let mut text = arguments.as_bytes().to_vec();
     text.push(0);

@@ -122,8 +122,7 @@ fn request_of(mut chain: DescriptorChain<&GuestMemoryMmap>) -> Result<Request> {
 impl Server {
     /// Serves one request after the other.
     fn by_calls(&mut self) -> Result<()> {
-        let events = [&self.doorbells.kick];
-        let waits = Waits::new(&events)?;
+        let waits = Waits::new(&[&self.doorbells.kick])?;
         loop {
             waits.next()?;
             let _ = self.doorbells.kick.read();
@@ -153,13 +152,19 @@ impl Server {
             let woken_by = waits.next()?;
             if woken_by == 0 {
                 let _ = self.doorbells.kick.read();
-                while let Some(request) = self.next()? {
-                    self.disk.push(&mut ring, &request)?;
-                    under_way[usize::from(request.head)] = Some(request);
-                }
-                if !ring.submission().is_empty() {
-                    spin(self.disk.delay_submit);
-                    ring.submit()?;
+                loop {
+                    self.queue.disable_notification(&self.disk.memory)?;
+                    while let Some(request) = self.next()? {
+                        self.disk.push(&mut ring, &request)?;
+                        under_way[usize::from(request.head)] = Some(request);
+                    }
+                    if !ring.submission().is_empty() {
+                        spin(self.disk.delay_submit);
+                        ring.submit()?;
+                    }
+                    if !self.queue.enable_notification(&self.disk.memory)? {
+                        break;
+                    }
                 }
                 continue;
             }

@@ -86,17 +86,18 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
+    let image = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(if options.direct { libc::O_DIRECT } else { 0 })
+        .open(&options.image)
+        .map_err(|error| format!("{}: {error}", options.image.display()))?;
     let kvm = Kvm::new()?;
     let vm = kvm.create_vm()?;
     let memory = memory_of(&vm, options.memory << 20)?;
     vm.set_tss_address(0xfffb_d000)?;
     vm.create_irq_chip()?;
     vm.create_pit2(kvm_pit_config::default())?;
-    let image = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(if options.direct { libc::O_DIRECT } else { 0 })
-        .open(&options.image)?;
     let disk = disk::Disk {
         image,
         memory: memory.clone(),

@@ -189,10 +189,16 @@ impl Readers {
                 args,
             },
             // Where waits are traced alone, only their returns are.
-            Some(KernelEvent::SysExit { single: Some(nr) })
-                if system_call(nr).is_some_and(is_wait) =>
-            {
-                HostEvent::Woke
+            Some(KernelEvent::SysExit {
+                single: Some(nr),
+                interrupted,
+            }) if system_call(nr).is_some_and(is_wait) => {
+                // The thread has learned of no work: it waits again, as when io_uring completes a request.
+                if interrupted {
+                    HostEvent::Other
+                } else {
+                    HostEvent::Woke
+                }
             }
             Some(KernelEvent::SysExit { .. }) => HostEvent::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => HostEvent::Woke,

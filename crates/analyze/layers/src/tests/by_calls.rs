@@ -7,7 +7,7 @@ use crate::join::joiner::Join;
 use crate::synthetic::{MAIN, OTHER, Times, Truth, VCPU, World, facts, found, on_device};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use vmtax_findings::RequestKind;
+use vmtax_findings::{RequestKind, State};
 use vmtax_model::{Checkpoint, QemuThread, Role};
 use vmtax_trace::{Leaves, Sched};
 
@@ -210,4 +210,53 @@ fn what_the_loop_finds_without_another_kick_begins_with_its_call() {
         .map(|request| request.begin())
         .collect();
     assert_eq!(begins, [at, at + 40]);
+}
+
+/// A worker of the kernel, which is none of the VMM's threads.
+const KERNEL_WORKER: i32 = 300;
+
+#[test]
+fn an_interrupt_that_is_left_to_a_worker_of_the_kernel_is_followed_there() {
+    let mut world = World::new(START - 100);
+    let work = 0xffff_8000;
+    for at in [START, START + 1000] {
+        world.on_host(at, VCPU, HostEvent::Sched(Sched::Waking { tid: MAIN }));
+        world.on_host(at + 10, MAIN, HostEvent::Woke);
+        world.enter(at + 20, MAIN, PREAD64, [9, 0, 4096, 8192]);
+        world.on_host(at + 50, MAIN, HostEvent::Exit);
+        world.on_host(at + 60, MAIN, HostEvent::InterruptQueued(work));
+        let woken = Sched::Waking { tid: KERNEL_WORKER };
+        world.on_host(at + 61, MAIN, HostEvent::Sched(woken));
+        // Another VM's, in the same worker.
+        world.on_host(at + 62, KERNEL_WORKER, HostEvent::InterruptBegun(work + 8));
+        let runs = Sched::Switch {
+            prev: OTHER,
+            leaves: Leaves::Runnable,
+            next: KERNEL_WORKER,
+        };
+        world.on_host(at + 85, OTHER, HostEvent::Sched(runs));
+        world.on_host(at + 90, KERNEL_WORKER, HostEvent::InterruptBegun(work));
+    }
+    let requests = join(&world).requests;
+    assert_eq!(requests.len(), 2);
+    for (at, request) in [START, START + 1000].into_iter().zip(&requests) {
+        let checkpoints = found(request).checkpoints;
+        assert_eq!(checkpoints[&Checkpoint::QemuNotify], at + 60);
+        assert_eq!(checkpoints[&Checkpoint::Inject], at + 90);
+    }
+    // The first interrupt shows that the worker is one of these.
+    let waits: Vec<(State, u64)> = requests[1]
+        .segments
+        .iter()
+        .filter(|segment| segment.to == Checkpoint::Inject)
+        .map(|segment| (segment.state, segment.ticks))
+        .collect();
+    assert_eq!(
+        waits,
+        [
+            (State::Running, 1),
+            (State::Runnable, 24),
+            (State::Running, 5)
+        ]
+    );
 }

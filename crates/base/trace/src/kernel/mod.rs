@@ -44,6 +44,8 @@ pub enum KernelEvent<'a> {
     SysExit {
         /// The call's number where the tracepoint is of that call alone: its entry may not be traced, then.
         single: Option<i64>,
+        /// True if a signal, or work of the kernel's for the thread, ended it (EINTR), where the tracepoint is of that call alone.
+        interrupted: bool,
     },
     /// `block_rq_insert`: a request is queued.
     BlockInsert(BlockRequest<'a>),
@@ -282,7 +284,10 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
         sys_enter,
     ),
     ("raw_syscalls", "sys_exit", &[], |_| {
-        Some(KernelEvent::SysExit { single: None })
+        Some(KernelEvent::SysExit {
+            single: None,
+            interrupted: false,
+        })
     }),
     ("block", "block_rq_insert", BLOCK, |r| {
         Some(KernelEvent::BlockInsert(r.request()?))
@@ -372,6 +377,9 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
     }),
 ];
 
+/// Error number of an interrupted call.
+const EINTR: i64 = 4;
+
 const BLOCK: &[&str] = &["dev", "sector", "nr_sector", "rwbs?"];
 
 const PACKET: &[&str] = &["skbaddr", "len", "gso_segs?"];
@@ -397,6 +405,7 @@ fn sys_enter<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
 fn single_sys_exit<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
     Some(KernelEvent::SysExit {
         single: Some(record.signed(0)?),
+        interrupted: record.signed(1) == Some(-EINTR),
     })
 }
 
