@@ -22,28 +22,27 @@ pub fn run() -> Result<()> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (depth, pause) = (number("depth").unwrap_or(1), number("pause").unwrap_or(0));
     let writes = number("write").is_some();
-    let options = || {
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(writes)
-            .custom_flags(libc::O_DIRECT);
-        options
-    };
+    let mut options = OpenOptions::new();
+    let direct = options
+        .read(true)
+        .write(writes)
+        .custom_flags(libc::O_DIRECT);
     let sectors: u64 = fs::read_to_string(SECTORS)?.trim().parse()?;
     let blocks = sectors * 512 / BLOCK as u64;
     fs::write("/dev/kmsg", "the guest uses its disk\n")?;
     thread::scope(|scope| {
         for number in 0..depth {
-            let disk = options().open(DISK)?;
-            scope.spawn(move || uses(&disk, number, blocks / depth, writes, pause));
+            let disk = direct.open(DISK)?;
+            let uses = move || uses(&disk, number, blocks / depth, writes, pause);
+            thread::Builder::new().spawn_scoped(scope, uses)?;
         }
         if number("busy").is_some() {
-            scope.spawn(|| {
+            let computes = || {
                 loop {
                     std::hint::spin_loop();
                 }
-            });
+            };
+            thread::Builder::new().spawn_scoped(scope, computes)?;
         }
         Ok(())
     })
@@ -52,12 +51,9 @@ pub fn run() -> Result<()> {
 /// Requests of one thread, to its own part of the disk.
 fn uses(disk: &File, part: u64, blocks: u64, writes: bool, pause: u64) {
     let mut block = Block([part as u8; BLOCK]);
-    let mut random = part * 7 + 1;
+    let mut random = fastrand::Rng::with_seed(part);
     loop {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let at = (part * blocks + (random >> 33) % blocks) * BLOCK as u64;
+        let at = (part * blocks + random.u64(..blocks)) * BLOCK as u64;
         let done = if writes {
             disk.write_all_at(&block.0, at)
         } else {

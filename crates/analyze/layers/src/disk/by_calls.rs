@@ -198,7 +198,10 @@ impl Follow<'_> {
         match self.interrupt(from, waits, tid) {
             Some(Interrupt::Delivered(at)) => path.set_thread(Checkpoint::Inject, at, tid),
             Some(Interrupt::Left(interrupt)) => {
-                path.set_thread(Checkpoint::QemuNotify, interrupt.queued, tid);
+                // Of one that was on its way already, no event shows that the thread asked for it again.
+                if interrupt.queued >= from {
+                    path.set_thread(Checkpoint::QemuNotify, interrupt.queued, tid);
+                }
                 if let Some((at, worker)) = interrupt.begun {
                     path.set_thread(Checkpoint::Inject, at, worker);
                 }

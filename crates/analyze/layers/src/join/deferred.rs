@@ -53,9 +53,15 @@ impl Deferred {
         self.workers.contains(&tid)
     }
 
-    /// The first interrupt that a thread left to the kernel from `from` up to and with `to`.
+    /// The interrupt that tells the guest what a thread has for it at `from`: one that it left to the kernel before and that no worker
+    /// has begun with, as the kernel queues no work twice; else the first that it leaves to it up to and with `to`.
     pub fn first(&self, tid: i32, from: u64, to: u64) -> Option<Interrupt> {
-        Some(*self.by_thread.get(&tid)?.within(from, to).next()?.1)
+        let all = self.by_thread.get(&tid)?;
+        let is_waiting = |left: &&Interrupt| left.begun.is_none_or(|(begun, _)| begun >= from);
+        let earlier = all.before(from).next().map(|(_, left)| left);
+        let left = earlier.filter(is_waiting);
+        left.or_else(|| Some(all.within(from, to).next()?.1))
+            .copied()
     }
 
     #[cfg(test)]

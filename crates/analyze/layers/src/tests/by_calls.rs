@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn any_sequence_is_survived(events in prop::collection::vec((0u64..50, 0u8..25, 0i32..4, 0u64..8, any::<bool>()), 0..200)) {
+    fn any_sequence_is_survived(events in prop::collection::vec((0u64..50, 0u8..27, 0i32..4, 0u64..8, any::<bool>()), 0..200)) {
         let (mut world, mut at) = (World::new(START - 100), START);
         for (after, kind, tid, place, interrupt) in events {
             at += after;
@@ -259,4 +259,27 @@ fn an_interrupt_that_is_left_to_a_worker_of_the_kernel_is_followed_there() {
             (State::Running, 5)
         ]
     );
+}
+
+#[test]
+fn an_interrupt_that_is_on_its_way_tells_of_the_next_request_too() {
+    let mut world = World::new(START - 100);
+    let work = 0xffff_8000;
+    world.on_host(START, MAIN, HostEvent::Woke);
+    let mut at = START;
+    for offset in [0, 4096] {
+        world.enter(at + 20, MAIN, PREAD64, [9, 0, 4096, offset]);
+        at += 50;
+        world.on_host(at, MAIN, HostEvent::Exit);
+        if offset == 0 {
+            world.on_host(at + 10, MAIN, HostEvent::InterruptQueued(work));
+        }
+    }
+    world.on_host(at + 40, KERNEL_WORKER, HostEvent::InterruptBegun(work));
+    for request in join(&world).requests {
+        let checkpoints = found(&request).checkpoints;
+        assert_eq!(checkpoints[&Checkpoint::Inject], at + 40);
+        let notified = checkpoints.get(&Checkpoint::QemuNotify);
+        assert_eq!(notified.is_some(), request.key == 0);
+    }
 }
