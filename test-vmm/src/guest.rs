@@ -29,7 +29,7 @@ pub fn run() -> Result<()> {
         .custom_flags(libc::O_DIRECT);
     let sectors: u64 = fs::read_to_string(SECTORS)?.trim().parse()?;
     let blocks = sectors * 512 / BLOCK as u64;
-    fs::write("/dev/kmsg", "the guest uses its disk\n")?;
+    say("the guest uses its disk");
     thread::scope(|scope| {
         for number in 0..depth {
             let disk = direct.open(DISK)?;
@@ -48,6 +48,11 @@ pub fn run() -> Result<()> {
     })
 }
 
+/// Writes to the console, also of a kernel that is told to be quiet: as an error.
+fn say(text: &str) {
+    let _ = fs::write("/dev/kmsg", format!("<3>{text}\n"));
+}
+
 /// Requests of one thread, to its own part of the disk.
 fn uses(disk: &File, part: u64, blocks: u64, writes: bool, pause: u64) {
     let mut block = Block([part as u8; BLOCK]);
@@ -60,7 +65,7 @@ fn uses(disk: &File, part: u64, blocks: u64, writes: bool, pause: u64) {
             disk.read_exact_at(&mut block.0, at)
         };
         if let Err(error) = done {
-            let _ = fs::write("/dev/kmsg", format!("the disk failed: {error}\n"));
+            say(&format!("the disk failed: {error}"));
             return;
         }
         if pause > 0 {

@@ -114,9 +114,16 @@ fn follows(options: &str, depth: u32, planted: Option<[&str; 2]>) {
         "inject",
     ] {
         let passes = passes(&column, checkpoint) as f64;
-        let least = if depth == 1 { 0.98 } else { 0.5 };
+        let has_each = match checkpoint {
+            "host-issue" => true,
+            // Not of what the thread finds by itself, as on a busy host.
+            "qemu-wake" | "host-call" => false,
+            // Of several at once the guest does not ask for each.
+            _ => depth == 1,
+        };
+        let least = if has_each { 0.98 * followed } else { 1.0 };
         assert!(
-            passes >= least * followed,
+            passes >= least,
             "{checkpoint}: {passes} of {followed}: {column:#}"
         );
     }

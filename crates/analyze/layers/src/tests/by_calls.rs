@@ -227,14 +227,14 @@ fn an_interrupt_that_is_left_to_a_worker_of_the_kernel_is_followed_there() {
         world.on_host(at + 60, MAIN, HostEvent::InterruptQueued(work));
         let woken = Sched::Waking { tid: KERNEL_WORKER };
         world.on_host(at + 61, MAIN, HostEvent::Sched(woken));
-        // Another VM's, in the same worker.
-        world.on_host(at + 62, KERNEL_WORKER, HostEvent::InterruptBegun(work + 8));
         let runs = Sched::Switch {
             prev: OTHER,
             leaves: Leaves::Runnable,
             next: KERNEL_WORKER,
         };
         world.on_host(at + 85, OTHER, HostEvent::Sched(runs));
+        // Another VM's, in the same worker.
+        world.on_host(at + 88, KERNEL_WORKER, HostEvent::InterruptBegun(work + 8));
         world.on_host(at + 90, KERNEL_WORKER, HostEvent::InterruptBegun(work));
     }
     let requests = join(&world).requests;
