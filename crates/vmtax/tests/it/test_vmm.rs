@@ -99,7 +99,10 @@ fn median(column: &Value, from: &str, to: &str) -> f64 {
 /// Follows nearly all requests of a guest that makes so many at once, and finds what was planted.
 fn follows(options: &str, depth: u32, planted: Option<[&str; 2]>) {
     let place = Place::new();
-    let Some(vm) = TestVm::start(&place, options, &format!("depth={depth}")) else {
+    // The VMM's thread waits again before the next request comes, also on a busy host.
+    let pause_us = if planted.is_some() { 2000 } else { 0 };
+    let guest = format!("depth={depth} pause={pause_us}");
+    let Some(vm) = TestVm::start(&place, options, &guest) else {
         return;
     };
     let (requests, column) = vm.reads(&place);
