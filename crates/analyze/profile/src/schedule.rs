@@ -416,7 +416,10 @@ mod tests {
         ip: 0,
     };
 
-    const EXIT: KernelEvent<'_> = KernelEvent::SysExit { single: None };
+    const EXIT: KernelEvent<'_> = KernelEvent::SysExit {
+        single: None,
+        interrupted: false,
+    };
 
     fn enter(nr: i64, argument: u64) -> KernelEvent<'static> {
         KernelEvent::SysEnter {

@@ -247,6 +247,18 @@ impl ProbeSet {
         self
     }
 
+    /// Adds the interrupts that KVM delivers by a worker of the kernel: an irqfd on a line of the PIC or the IO-APIC, which a thread
+    /// of the VMM writes. `function` is the address of the work's function in the kernel.
+    pub fn add_interrupts_by_workers(&mut self, function: u64) {
+        let own = Some(format!("function == {function:#x}"));
+        let [queued, begun] = WORK.map(|names| event("workqueue", names, own.clone()));
+        self.bound.push(queued);
+        self.free.push(begun);
+        // Whether a worker had to wait for a CPU.
+        let to_workers = Some("next_comm ~ \"kworker*\"".to_owned());
+        self.free.push(event("sched", SCHED[0], to_workers));
+    }
+
     /// The exits of a guest of KVM: QEMU's threads, and those of the kernel that work for it.
     pub fn exits(threads: &[i32]) -> ProbeSet {
         // Where a thread goes into its guest: 0xae80 is KVM_RUN.
@@ -319,6 +331,9 @@ pub const HOST_DISK: &str = "requests at the host's disk";
 const ACCESSES: [&str; 3] = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio"];
 
 const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
+
+/// Work for the kernel's workers: queued, and begun.
+const WORK: [&[&str]; 2] = [&["workqueue_queue_work"], &["workqueue_execute_start"]];
 
 /// Every system call's entry and return.
 pub(crate) const ALL_CALLS: [&[&str]; 2] = [&["sys_enter"], &["sys_exit"]];

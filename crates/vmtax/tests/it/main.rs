@@ -52,6 +52,7 @@ mod share_faults;
 mod slurm;
 mod states;
 mod structure;
+mod test_vmm;
 mod top;
 mod top_screen;
 mod tune;

@@ -6,7 +6,7 @@ use super::follow::Follow;
 use super::{Ended, GuestRequest, NOWHERE};
 use crate::events::{CallKind, Event, HostEvent, Mark};
 use crate::join::sides::{Call, HostWindow};
-use crate::join::{PassedBy, Reason, RequestPath};
+use crate::join::{PassedBy, Reason, RequestPath, deferred};
 use std::collections::HashMap;
 use vmtax_findings::RequestKind;
 use vmtax_model::Checkpoint;
@@ -67,6 +67,14 @@ impl InCalls {
         let requests = self.calls.values().chain(self.submitted.values());
         requests.map(|request| request.issue.at).min()
     }
+}
+
+/// The interrupt by which a thread of the VMM tells the guest.
+enum Interrupt {
+    /// Delivered by the thread, at this time.
+    Delivered(u64),
+    /// Left to a worker of the kernel.
+    Left(deferred::Interrupt),
 }
 
 /// Makes a request from the range that the host's block layer issues.
@@ -177,11 +185,8 @@ impl Follow<'_> {
         // One that was done before its submission returned may be told at once.
         let returned = call.exit.filter(|exit| handed.is_none() && *exit >= done);
         let at_once = returned.filter(|exit| {
-            let waits = woke.unwrap_or(until);
-            let told = self
-                .host
-                .first_by(Checkpoint::Inject, *exit, waits, |by| by == reaper);
-            told.is_some()
+            self.interrupt(*exit, woke.unwrap_or(until), reaper)
+                .is_some()
         });
         Some((at_once.or(woke)?, reaper))
     }
@@ -190,11 +195,32 @@ impl Follow<'_> {
     fn delivered(&self, from: u64, tid: i32, path: &mut RequestPath) {
         let until = from.saturating_add(self.params.slack);
         let waits = self.host.woke_after(tid, from).unwrap_or(until).min(until);
-        let told = self
+        match self.interrupt(from, waits, tid) {
+            Some(Interrupt::Delivered(at)) => path.set_thread(Checkpoint::Inject, at, tid),
+            Some(Interrupt::Left(interrupt)) => {
+                // Of one that was on its way already, no event shows that the thread asked for it again.
+                if interrupt.queued >= from {
+                    path.set_thread(Checkpoint::QemuNotify, interrupt.queued, tid);
+                }
+                if let Some((at, worker)) = interrupt.begun {
+                    path.set_thread(Checkpoint::Inject, at, worker);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// The first interrupt that a thread delivers, or leaves to a worker of the kernel, from `from` up to and with `to`.
+    fn interrupt(&self, from: u64, to: u64, tid: i32) -> Option<Interrupt> {
+        let delivered = self
             .host
-            .first_by(Checkpoint::Inject, from, waits, |by| by == tid);
-        if let Some((at, _)) = told {
-            path.set_thread(Checkpoint::Inject, at, tid);
+            .first_by(Checkpoint::Inject, from, to, |by| by == tid);
+        let left = self.host.deferred.first(tid, from, to);
+        match (delivered, left) {
+            (Some((at, _)), left) if left.is_none_or(|left| at < left.queued) => {
+                Some(Interrupt::Delivered(at))
+            }
+            (_, left) => left.map(Interrupt::Left),
         }
     }
 

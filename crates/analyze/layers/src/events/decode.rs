@@ -189,13 +189,21 @@ impl Readers {
                 args,
             },
             // Where waits are traced alone, only their returns are.
-            Some(KernelEvent::SysExit { single: Some(nr) })
-                if system_call(nr).is_some_and(is_wait) =>
-            {
-                HostEvent::Woke
+            Some(KernelEvent::SysExit {
+                single: Some(nr),
+                interrupted,
+            }) if system_call(nr).is_some_and(is_wait) => {
+                // The thread has learned of no work: it waits again, as when io_uring completes a request.
+                if interrupted {
+                    HostEvent::Other
+                } else {
+                    HostEvent::Woke
+                }
             }
             Some(KernelEvent::SysExit { .. }) => HostEvent::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => HostEvent::Woke,
+            Some(KernelEvent::WorkQueued { work }) => HostEvent::InterruptQueued(work),
+            Some(KernelEvent::WorkBegun { work }) => HostEvent::InterruptBegun(work),
             // A line that is lowered interrupts nobody.
             Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi { .. }) => {
                 HostEvent::Passes(self.checkpoint(event)?, Mark::default())

@@ -90,6 +90,10 @@ pub(crate) enum HostEvent {
         args: [u64; 4],
     },
     Exit,
+    /// An interrupt is left to a worker of the kernel: the work's address.
+    InterruptQueued(u64),
+    /// A worker of the kernel delivers an interrupt that a thread, not only of this VM, had left to it.
+    InterruptBegun(u64),
     /// A wait for work returns: of an event loop, or of a vCPU's run in the guest.
     Woke,
     /// A request, or several, pass a checkpoint.

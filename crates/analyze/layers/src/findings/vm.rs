@@ -126,8 +126,8 @@ const METHOD: &str = "Each request is matched by QEMU's address for it, its offs
 
 const CALLS_METHOD: &str = "Each request is a system call of the VMM on the disk's file, or what one hands to the host's block device, on the \
                             host's clock alone; segments do not overlap. It begins with the kick of the vCPU that woke the thread, or, \
-                            where none is seen, with the call; it ends with the interrupt's delivery by the thread that has the \
-                            completion, or, where none is seen, with the end in the host's kernel. Of several requests under way, kicks and \
+                            where none is seen, with the call; it ends with the interrupt's delivery, by the thread that has the \
+                            completion or by a worker of the host's kernel for it, or, where none is seen, with the end in the host's kernel. Of several requests under way, kicks and \
                             interrupts are those of their batch. Figures are of one traced period, so there is no CI.";
 
 const PACKET_METHOD: &str = "Each packet is matched on the host's clock alone: in the host's kernel by its address, in QEMU by the thread that \

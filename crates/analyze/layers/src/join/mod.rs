@@ -1,6 +1,7 @@
 //! From events to requests: each followed through its checkpoints. Here is what all of that works with: the parameters of
 //! the search, a request's path, and the result.
 
+pub(crate) mod deferred;
 pub(crate) mod joiner;
 pub(crate) mod segments;
 pub(crate) mod sides;

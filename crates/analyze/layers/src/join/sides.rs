@@ -1,6 +1,7 @@
 //! Recent events of each side, in which a request's checkpoints are searched; of the guest also its block requests in flight.
 
 use super::PassedBy;
+use super::deferred::Deferred;
 use super::window::{Passed, RecordedWindow, Sleep};
 use crate::disk::decode::Extents;
 use crate::disk::{GuestRequest, InFlight};
@@ -188,6 +189,8 @@ pub(crate) struct HostWindow {
     pub passt_has_queues: bool,
     pub passed: Passed<Passing>,
     pub packets: Passed<PassingPacket>,
+    /// Interrupts that workers of the kernel deliver.
+    pub deferred: Deferred,
     /// QEMU's descriptors of the disk's file.
     descriptors: Vec<i32>,
     pub recorded: RecordedWindow,
@@ -227,6 +230,8 @@ impl HostWindow {
             HostEvent::Sched(what) => self.take_sched(event.moment(), what),
             HostEvent::Enter { nr, args } => self.take_entry(at, tid, nr, args),
             HostEvent::Exit => self.take_exit(at, tid),
+            HostEvent::InterruptQueued(work) => self.deferred.queue(at, tid, work),
+            HostEvent::InterruptBegun(work) => self.deferred.begin(at, tid, work),
             HostEvent::Woke => {
                 self.threads.insert(tid);
                 self.woken.entry(tid).or_default().push(at, ());
@@ -278,8 +283,16 @@ impl HostWindow {
                 self.woken.entry(next).or_default().push(at, ());
             }
         }
-        self.tasks
-            .take(now, what, |tid| threads.contains(&tid), sleeps);
+        let deferred = &self.deferred;
+        // No event shows that a worker goes to sleep; but none is woken that does not.
+        if let Sched::Waking { tid } = what {
+            if deferred.is_worker(tid) && self.tasks.now(tid) == Some(ThreadState::Running) {
+                let sleeps = ThreadState::Sleeping(Sleep::Other);
+                self.tasks.set(tid, at, now.cpu, sleeps);
+            }
+        }
+        let is_followed = |tid: i32| threads.contains(&tid) || deferred.is_worker(tid);
+        self.tasks.take(now, what, is_followed, sleeps);
         // The return from waiting for a lock may not be among the events: it comes with the CPU.
         if let Sched::Switch { next, .. } = what {
             let last = self.calls.get_mut(&next).and_then(EventWindow::last_mut);
@@ -460,6 +473,7 @@ impl HostWindow {
             + self.tasks.remembers()
             + self.passed.len()
             + self.packets.len()
+            + self.deferred.len()
             + self.recorded.len()
     }
 
@@ -472,6 +486,7 @@ impl HostWindow {
         self.tasks.forget(at);
         self.passed.forget(at);
         self.packets.forget(at);
+        self.deferred.forget(at);
         self.recorded.forget(at);
     }
 }

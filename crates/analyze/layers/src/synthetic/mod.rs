@@ -151,6 +151,8 @@ pub fn on_host(what: &HostEvent) -> EventKind {
         HostEvent::Sched(_) => EventKind::Schedule,
         HostEvent::Enter { .. } | HostEvent::Exit | HostEvent::Woke => EventKind::Call,
         HostEvent::Passes(Checkpoint::KvmNotify, _)
+        | HostEvent::InterruptQueued(_)
+        | HostEvent::InterruptBegun(_)
         | HostEvent::OnDevice(..)
         | HostEvent::Packet(..)
         | HostEvent::Other => EventKind::Tracepoint,
@@ -351,6 +353,8 @@ impl Drawn {
             14 => HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
             15 => HostEvent::OnDevice(Checkpoint::HostIssue, self.on_device()),
             16 => HostEvent::OnDevice(Checkpoint::HostComplete, self.on_device()),
+            25 => HostEvent::InterruptQueued(place % 3),
+            26 => HostEvent::InterruptBegun(place % 3),
             _ => return None,
         })
     }

@@ -7,7 +7,7 @@ use crate::join::joiner::Join;
 use crate::synthetic::{MAIN, OTHER, Times, Truth, VCPU, World, facts, found, on_device};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use vmtax_findings::RequestKind;
+use vmtax_findings::{RequestKind, State};
 use vmtax_model::{Checkpoint, QemuThread, Role};
 use vmtax_trace::{Leaves, Sched};
 
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn any_sequence_is_survived(events in prop::collection::vec((0u64..50, 0u8..25, 0i32..4, 0u64..8, any::<bool>()), 0..200)) {
+    fn any_sequence_is_survived(events in prop::collection::vec((0u64..50, 0u8..27, 0i32..4, 0u64..8, any::<bool>()), 0..200)) {
         let (mut world, mut at) = (World::new(START - 100), START);
         for (after, kind, tid, place, interrupt) in events {
             at += after;
@@ -210,4 +210,76 @@ fn what_the_loop_finds_without_another_kick_begins_with_its_call() {
         .map(|request| request.begin())
         .collect();
     assert_eq!(begins, [at, at + 40]);
+}
+
+/// A worker of the kernel, which is none of the VMM's threads.
+const KERNEL_WORKER: i32 = 300;
+
+#[test]
+fn an_interrupt_that_is_left_to_a_worker_of_the_kernel_is_followed_there() {
+    let mut world = World::new(START - 100);
+    let work = 0xffff_8000;
+    for at in [START, START + 1000] {
+        world.on_host(at, VCPU, HostEvent::Sched(Sched::Waking { tid: MAIN }));
+        world.on_host(at + 10, MAIN, HostEvent::Woke);
+        world.enter(at + 20, MAIN, PREAD64, [9, 0, 4096, 8192]);
+        world.on_host(at + 50, MAIN, HostEvent::Exit);
+        world.on_host(at + 60, MAIN, HostEvent::InterruptQueued(work));
+        let woken = Sched::Waking { tid: KERNEL_WORKER };
+        world.on_host(at + 61, MAIN, HostEvent::Sched(woken));
+        let runs = Sched::Switch {
+            prev: OTHER,
+            leaves: Leaves::Runnable,
+            next: KERNEL_WORKER,
+        };
+        world.on_host(at + 85, OTHER, HostEvent::Sched(runs));
+        // Another VM's, in the same worker.
+        world.on_host(at + 88, KERNEL_WORKER, HostEvent::InterruptBegun(work + 8));
+        world.on_host(at + 90, KERNEL_WORKER, HostEvent::InterruptBegun(work));
+    }
+    let requests = join(&world).requests;
+    assert_eq!(requests.len(), 2);
+    for (at, request) in [START, START + 1000].into_iter().zip(&requests) {
+        let checkpoints = found(request).checkpoints;
+        assert_eq!(checkpoints[&Checkpoint::QemuNotify], at + 60);
+        assert_eq!(checkpoints[&Checkpoint::Inject], at + 90);
+    }
+    // The first interrupt shows that the worker is one of these.
+    let waits: Vec<(State, u64)> = requests[1]
+        .segments
+        .iter()
+        .filter(|segment| segment.to == Checkpoint::Inject)
+        .map(|segment| (segment.state, segment.ticks))
+        .collect();
+    assert_eq!(
+        waits,
+        [
+            (State::Running, 1),
+            (State::Runnable, 24),
+            (State::Running, 5)
+        ]
+    );
+}
+
+#[test]
+fn an_interrupt_that_is_on_its_way_tells_of_the_next_request_too() {
+    let mut world = World::new(START - 100);
+    let work = 0xffff_8000;
+    world.on_host(START, MAIN, HostEvent::Woke);
+    let mut at = START;
+    for offset in [0, 4096] {
+        world.enter(at + 20, MAIN, PREAD64, [9, 0, 4096, offset]);
+        at += 50;
+        world.on_host(at, MAIN, HostEvent::Exit);
+        if offset == 0 {
+            world.on_host(at + 10, MAIN, HostEvent::InterruptQueued(work));
+        }
+    }
+    world.on_host(at + 40, KERNEL_WORKER, HostEvent::InterruptBegun(work));
+    for request in join(&world).requests {
+        let checkpoints = found(&request).checkpoints;
+        assert_eq!(checkpoints[&Checkpoint::Inject], at + 40);
+        let notified = checkpoints.get(&Checkpoint::QemuNotify);
+        assert_eq!(notified.is_some(), request.key == 0);
+    }
 }

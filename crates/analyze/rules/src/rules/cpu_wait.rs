@@ -16,7 +16,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
         let finding = |column| {
             let wait = part(column, |row| row.state == State::Runnable)?;
             let text = format!(
-                "{:.0} % of the traced time on {} is run-queue wait (host): a QEMU thread waits for a host CPU.",
+                "{:.0} % of the traced time on {} is run-queue wait (host): one of QEMU's threads waits for a host CPU.",
                 wait * 100.0,
                 title(column)
             );
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(
             findings_for(12e3),
             [
-                "12 % of the traced time on kvm is run-queue wait (host): a QEMU thread waits for a host CPU."
+                "12 % of the traced time on kvm is run-queue wait (host): one of QEMU's threads waits for a host CPU."
             ]
         );
         assert_eq!(findings_for(4e3), [""; 0]);

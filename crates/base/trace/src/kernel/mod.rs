@@ -44,6 +44,8 @@ pub enum KernelEvent<'a> {
     SysExit {
         /// The call's number where the tracepoint is of that call alone: its entry may not be traced, then.
         single: Option<i64>,
+        /// True if a signal, or work of the kernel's for the thread, ended it (EINTR), where the tracepoint is of that call alone.
+        interrupted: bool,
     },
     /// `block_rq_insert`: a request is queued.
     BlockInsert(BlockRequest<'a>),
@@ -96,6 +98,16 @@ pub enum KernelEvent<'a> {
     KvmMsi {
         /// The vector that the vCPU is given, where the format has it.
         vector: Option<u8>,
+    },
+    /// `workqueue_queue_work`: work is queued for a worker of the kernel.
+    WorkQueued {
+        /// Address of the work, which no other has until it begins.
+        work: u64,
+    },
+    /// `workqueue_execute_start`: the current thread, a worker, begins with it.
+    WorkBegun {
+        /// Address of the work.
+        work: u64,
     },
     /// The function tracer.
     Function,
@@ -272,7 +284,10 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
         sys_enter,
     ),
     ("raw_syscalls", "sys_exit", &[], |_| {
-        Some(KernelEvent::SysExit { single: None })
+        Some(KernelEvent::SysExit {
+            single: None,
+            interrupted: false,
+        })
     }),
     ("block", "block_rq_insert", BLOCK, |r| {
         Some(KernelEvent::BlockInsert(r.request()?))
@@ -354,7 +369,16 @@ const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
             vector: r.number(0).map(|data| data as u8),
         })
     }),
+    ("workqueue", "workqueue_queue_work", &["work"], |r| {
+        Some(KernelEvent::WorkQueued { work: r.number(0)? })
+    }),
+    ("workqueue", "workqueue_execute_start", &["work"], |r| {
+        Some(KernelEvent::WorkBegun { work: r.number(0)? })
+    }),
 ];
+
+/// Error number of an interrupted call.
+const EINTR: i64 = 4;
 
 const BLOCK: &[&str] = &["dev", "sector", "nr_sector", "rwbs?"];
 
@@ -381,6 +405,7 @@ fn sys_enter<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
 fn single_sys_exit<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
     Some(KernelEvent::SysExit {
         single: Some(record.signed(0)?),
+        interrupted: record.signed(1) == Some(-EINTR),
     })
 }
 

@@ -9,13 +9,15 @@ use vmtax_model::{
     TracedDisk, TracedNic, VmFacts, VmTrace, files,
 };
 use vmtax_observe::{
-    HostDevice, ProbePoint, ProbeSet, Recorded, Tracer, Uprobe, cpu_buffer_kib, thread_names,
-    uprobes,
+    HostDevice, ProbePoint, ProbeSet, Recorded, Tracer, Uprobe, cpu_buffer_kib, function_address,
+    thread_names, uprobes,
 };
 use vmtax_recording::TrialFiles;
 use vmtax_vm::MachineError;
 use vmtax_vmm::{GuestProgram, Vm, VmmError};
 
+/// Function of KVM's that raises the line of an irqfd, for a thread that may not wait for the interrupt controllers.
+const INTERRUPT_BY_WORKER: &str = "irqfd_inject";
 /// Room for events in the kernel, of all CPUs together, KiB: of one second of 200,000 requests.
 const ROOM_KIB: usize = 512 << 10;
 /// Of one CPU, KiB, at least and at most.
@@ -170,6 +172,17 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts, of_kernel: bool) -> Probe
     let checkpoints = of_class.checkpoints();
     let mut set = ProbeSet::host(checkpoints, &threads, behind, is_kvm, probes, missing)
         .among_others(&devices.doorbells());
+    if is_kvm && !facts.vmm.is_qemu() {
+        // QEMU's interrupts are messages, which its own threads deliver.
+        match function_address(INTERRUPT_BY_WORKER) {
+            Some(function) => set.add_interrupts_by_workers(function),
+            None => set.missing.push(Missing {
+                what: "interrupts that a worker of the kernel delivers".into(),
+                why: format!("/proc/kallsyms has no address of {INTERRUPT_BY_WORKER}"),
+                fix: "sysctl kernel.kptr_restrict=1".into(),
+            }),
+        }
+    }
     // Each disk reports what is missing of it.
     set.missing
         .retain(|missing| missing.what != vmtax_observe::HOST_DISK);
