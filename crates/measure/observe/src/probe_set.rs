@@ -211,6 +211,18 @@ impl ProbeSet {
         }
     }
 
+    /// Adds the calls by which a VMM reads and writes its taps, which it has by these descriptors. Of calls by which it may write to
+    /// something else, too, those on a tap are kept.
+    pub fn add_tap_calls(&mut self, descriptors: &[i32]) {
+        let Some(any) = either(descriptors.iter().map(|fd| format!("fd == {fd}"))) else {
+            return;
+        };
+        self.calls
+            .retain(|event| !TAP_CALLS.iter().any(|names| event.names == *names));
+        self.calls
+            .extend(TAP_CALLS.iter().map(|names| call(names, Some(&any))));
+    }
+
     /// Keeps, of the guest's accesses to devices, those alone that kick the disk's virtqueues: at these addresses or ports, each
     /// range with its length. Where none is known, all.
     pub fn keep_doorbells(&mut self, ranges: &[(u64, u64)]) {
@@ -314,6 +326,14 @@ impl HostDevice<'_> {
 
 /// Name of the missing events where the disk lies on no block device.
 pub const HOST_DISK: &str = "requests at the host's disk";
+
+/// The calls by which a program reads and writes a tap.
+const TAP_CALLS: [&[&str]; 4] = [
+    &["sys_enter_read"],
+    &["sys_enter_readv"],
+    &["sys_enter_write"],
+    &["sys_enter_writev"],
+];
 
 /// KVM's events of a guest's accesses to devices.
 const ACCESSES: [&str; 3] = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio"];
