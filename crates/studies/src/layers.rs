@@ -108,7 +108,7 @@ pub struct LayersOptions {
         help_heading = "Running VM"
     )]
     guest_vmtax: Option<String>,
-    /// Trace a running VM without uprobes in the VMM: its system calls on disks' files and taps show requests and packets
+    /// Trace a running VM without uprobes in the VMM, by its system calls on its disks' files or its taps
     #[arg(
         long,
         requires = "vm",

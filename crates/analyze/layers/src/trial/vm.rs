@@ -6,8 +6,9 @@ use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
 use super::open::{check, read_json};
 use super::vm_data::{
-    Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_descriptor, no_interrupts,
-    no_room, no_steps, no_steps_of_packets, unjoined, unknown_kicks, unnamed_requests, unobserved, untraced,
+    Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_descriptor,
+    no_interrupts, no_room, no_steps, no_steps_of_packets, unjoined, unknown_kicks,
+    unnamed_requests, unobserved, untraced,
 };
 use crate::LayersError;
 use crate::events::clocks::clock;

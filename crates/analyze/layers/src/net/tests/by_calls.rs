@@ -24,7 +24,9 @@ fn of_probes(checkpoint: C) -> bool {
 }
 
 fn without_probes(path: &[(C, i32)]) -> Vec<(C, i32)> {
-    let seen = path.iter().filter(|(checkpoint, _)| !of_probes(*checkpoint));
+    let seen = path
+        .iter()
+        .filter(|(checkpoint, _)| !of_probes(*checkpoint));
     seen.copied().collect()
 }
 
@@ -94,8 +96,9 @@ fn each_packet_passes_what_the_kernel_shows() {
                 let is_sent = kind == RequestKind::Transmit;
                 let begin = if is_sent { sent } else { received };
                 let expected = path.iter().zip((*begin..).step_by(STEP as usize));
-                let expected: Vec<(C, u64)> =
-                    expected.map(|((checkpoint, _), at)| (*checkpoint, at)).collect();
+                let expected: Vec<(C, u64)> = expected
+                    .map(|((checkpoint, _), at)| (*checkpoint, at))
+                    .collect();
                 let passed = request.checkpoints();
                 let passed = passed.filter(|(one, _)| !matches!(one, C::Begin | C::End));
                 assert_eq!(passed.collect::<Vec<_>>(), expected, "{part:?}");
