@@ -273,6 +273,8 @@ fn packets_of_an_unknown_vmm_are_followed_and_its_work_is_found() {
             .filter(|row| row["to"] == late)
             .map(|row| row["time"]["p50_ns"].as_f64().unwrap())
             .sum();
+        let is_vmms = |row: &Value| row["to"] != late || row["layer"] == "qemu";
+        assert!(column["rows"].as_array().unwrap().iter().all(is_vmms));
         assert!(
             (0.98 * LATE_NS..4.0 * LATE_NS).contains(&work),
             "{late}: {work} ns of {LATE_NS}: {:#}",

@@ -335,7 +335,7 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
         packet_delaying_qemu(&place, PACKET_DELAY_NS as u64).display()
     );
     let late_run = packets(&place, &kernel, 74, &late).unwrap();
-    let (plain, late) = (plain_run.with_probes, late_run.with_probes);
+    let (plain, late) = (&plain_run.with_probes, &late_run.with_probes);
     let sent = [
         "net-kvm-kick",
         "net-tx-wake",
@@ -352,7 +352,7 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
         "net-rx-notify",
         "net-inject",
     ];
-    for report in [&plain, &late] {
+    for report in [plain, late] {
         for (kind, path) in [("transmit", &sent[1..]), ("receive", &received[..])] {
             let (packets, column) = direction(report, kind);
             let (all, followed) = (
@@ -395,7 +395,7 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
             "{batching}"
         );
     }
-    for (number, report) in [(73, &plain), (74, &late)] {
+    for (number, report) in [(73, plain), (74, late)] {
         let recording = format!("out-{number}");
         same_without_probes(&report_without_probes(&place, &recording), report);
     }
@@ -412,7 +412,7 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
         PLANTED_NS.contains(&by_calls) && late_by_calls("net-tap-receive").abs() < ELSEWHERE_NS,
         "{by_calls} ns of {PACKET_DELAY_NS} before the write to the tap"
     );
-    let grown = |kind, to| row(&late, kind, to, "p50_ns") - row(&plain, kind, to, "p50_ns");
+    let grown = |kind, to| row(late, kind, to, "p50_ns") - row(plain, kind, to, "p50_ns");
     let there = grown("transmit", "net-tap-write");
     assert!(
         PLANTED_NS.contains(&there),

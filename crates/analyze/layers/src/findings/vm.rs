@@ -54,6 +54,9 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         packets(nic, kind, trial, column, seconds)
     });
     columns.extend(of_packets);
+    if is_by_calls {
+        columns.iter_mut().for_each(delivered_by_vmm);
+    }
     if trace.imported {
         columns.iter_mut().for_each(not_distinguished);
         let is_unknown = trace.vm.accelerator.is_none();
@@ -306,6 +309,27 @@ fn not_distinguished(column: &mut LayerColumn) {
             *state = State::NotDistinguished;
         }
     }
+}
+
+/// Without probes what a VMM does from its receipt of a completion, or of a packet, to the interrupt that it delivers is one
+/// row: its own work.
+fn delivered_by_vmm(column: &mut LayerColumn) {
+    let is_own = |row: &&mut Row| {
+        row.layer == Layer::Interrupt
+            && matches!(row.from, Checkpoint::QemuReap | Checkpoint::NetTapRead)
+    };
+    let mut labels = Vec::new();
+    for row in column.rows.iter_mut().filter(is_own) {
+        row.layer = Layer::Qemu;
+        labels.push(row.label.clone());
+    }
+    let spans = column
+        .waterfalls
+        .iter_mut()
+        .flat_map(|drawn| &mut drawn.spans);
+    spans
+        .filter(|span| span.layer == Layer::Interrupt && labels.contains(&span.label))
+        .for_each(|span| span.layer = Layer::Qemu);
 }
 
 /// Of a disk that QEMU makes up, what would be the host kernel's is QEMU's own.

@@ -2,8 +2,6 @@
 //! interrupts that the thread delivers.
 
 use super::from_host::{FromHost, Kick};
-use crate::join::RequestPath;
-use vmtax_model::Checkpoint as C;
 
 impl FromHost<'_> {
     /// The kick for which a thread of any VMM took a packet, if the doorbell's address is not known: a vCPU's thread woke it last, or
@@ -33,36 +31,12 @@ impl FromHost<'_> {
         Some(Turn { at, by, woke })
     }
 
-    /// To the interrupt by which a thread tells the guest of a packet that it read at `read`: before it waits again, or writes to
-    /// the tap. QEMU does so for each packet before it turns to the tap again, also for the `next`. Another VMM may do so once
-    /// for all that it has read, and has told the guest of each by then.
-    pub(super) fn delivered(
-        &self,
-        path: &mut RequestPath,
-        tid: i32,
-        read: u64,
-        next: u64,
-        is_qemu: bool,
-    ) {
-        let after = read.saturating_add(1);
-        let is_own = |by| by == tid;
-        let latest = if is_qemu {
-            next
-        } else {
-            read.saturating_add(self.slack)
-        };
-        let write = self.host.first_by(C::NetTapWrite, after, latest, is_own);
-        let mut calls = self.host.calls_within(tid, after, latest);
-        let call = calls.find(|(_, call)| is_qemu && self.host.is_of_tap(call.args[0]));
-        let turns = write.map(|(at, _)| at).into_iter();
-        let turns = turns.chain(call.map(|(enter, _)| enter)).min();
-        let told = self
-            .host
-            .first_by(C::NetInject, after, turns.unwrap_or(latest), is_own)
-            .filter(|(at, _)| self.host.resumed(tid, after, *at).is_none());
-        if let Some((at, _)) = told {
-            path.set_thread(C::NetInject, at, tid);
-        }
+    /// When a thread turns to the tap again after it read a packet at `read`: at the latest for the `next`. QEMU notifies the guest of
+    /// each packet before that. Another VMM may do so once for all that it has read, and has told the guest of each by then.
+    pub(super) fn next_on_tap(&self, tid: i32, read: u64, next: u64) -> u64 {
+        let mut calls = self.host.calls_within(tid, read.saturating_add(1), next);
+        let call = calls.find(|(_, call)| self.host.is_of_tap(call.args[0]));
+        call.map_or(next, |(enter, _)| enter)
     }
 }
 

@@ -206,27 +206,30 @@ impl FromHost<'_> {
         let next = reads
             .find(|(_, p)| p.tid == tid)
             .map_or(until, |(at, _)| at);
-        let is_qemu = self.part == VmmPart::QemuCalls;
         match self.part {
             _ if self.host.vhost.contains(&tid) => {
                 self.interrupts(&mut path, tid, copy.at, next);
             }
             VmmPart::Probes => self.in_queue(&mut path, passed.packet.len, copy, next)?,
-            VmmPart::QemuCalls | VmmPart::OtherCalls => {
-                self.delivered(&mut path, tid, copy.at, next, is_qemu);
+            VmmPart::QemuCalls => {
+                let next = self.next_on_tap(tid, copy.at, next);
+                self.interrupts(&mut path, tid, copy.at, next);
             }
+            // It may tell the guest of several at once.
+            VmmPart::OtherCalls => self.interrupts(&mut path, tid, copy.at, until),
         }
         Ok(path)
     }
 
-    /// The interrupt that a thread delivers for a packet behind `last`, before it waits for other work or reads the `next`. Without
-    /// one the guest had not asked for it, or it is for several.
+    /// The interrupt that a thread delivers for a packet behind `last`, before it waits for other work, reads the `next`, or
+    /// writes one to the tap. Without one the guest had not asked for it, or it is for several.
     fn interrupts(&self, path: &mut RequestPath, tid: i32, last: u64, next: u64) {
-        let until = self.host.woke_after(tid, last).unwrap_or(next).min(next);
-        if let Some((at, _)) = self
-            .host
-            .first_by(C::NetInject, last, until, |by| by == tid)
-        {
+        let is_own = |by| by == tid;
+        let write = self.host.first_by(C::NetTapWrite, last, next, is_own);
+        let until = write.map_or(next, |(at, _)| at);
+        let told = self.host.first_by(C::NetInject, last, until, is_own);
+        let has_waited = |at| self.host.resumed(tid, last.saturating_add(1), at).is_some();
+        if let Some((at, _)) = told.filter(|(at, _)| !has_waited(*at)) {
             path.set_thread(C::NetInject, at, tid);
         }
     }

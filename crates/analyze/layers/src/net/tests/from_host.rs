@@ -313,6 +313,15 @@ fn of_several_in_one_turn_of_the_loop_each_has_its_own_events() {
 }
 
 #[test]
+fn an_interrupt_behind_a_write_to_the_tap_is_of_something_else() {
+    let mut world = World::default();
+    let told = pass(&mut world, PAUSE, SKB, &RECEIVED[..7]);
+    world.host(told + STEP, MAIN, false, event(C::NetTapWrite, SKB, LEN));
+    pass(&mut world, told + 2 * STEP, SKB, &RECEIVED[7..]);
+    assert_eq!(join(&world).requests[0].end(), told);
+}
+
+#[test]
 fn a_kick_that_kvm_does_not_show_is_the_waking_by_a_vcpu() {
     let mut world = World::default();
     let on_main = |leaves, prev, next| HostEvent::Sched(Sched::Switch { prev, leaves, next });
