@@ -205,13 +205,17 @@ fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
         let mut rows = column.rows.iter();
         rows.any(|row| row.from == one || row.to == one)
     };
+    // Where no packet has its first or its last checkpoint, it begins or ends in the VMM.
+    let lacks = |end, other| has(other) && !has(end);
     let (verb, way) = match kind {
-        RequestKind::Transmit if has(Checkpoint::NetKvmKick) => {
-            ("sends", "from the doorbell to the host's stack")
+        RequestKind::Transmit if lacks(Checkpoint::NetKvmKick, Checkpoint::NetTapReceive) => {
+            ("sends", "from the VMM to the host's stack")
         }
-        RequestKind::Transmit => ("sends", "from the VMM to the host's stack"),
-        _ if has(Checkpoint::NetInject) => ("receives", "from its stack to the interrupt"),
-        _ => ("receives", "from its stack to the VMM"),
+        RequestKind::Transmit => ("sends", "from the doorbell to the host's stack"),
+        _ if lacks(Checkpoint::NetInject, Checkpoint::NetTapRead) => {
+            ("receives", "from its stack to the VMM")
+        }
+        _ => ("receives", "from its stack to the interrupt"),
     };
     let (time, cause) = (unbroken(packets.time.p50_ns), cause(column));
     format!("A packet that the guest {verb} takes {time} on the host, {way} ({tap}, median){cause}")
