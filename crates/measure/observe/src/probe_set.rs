@@ -432,18 +432,35 @@ mod tests {
         )
     }
 
-    #[test]
-    fn of_passts_threads_alone_writes_are_traced() {
+    fn of_tap() -> ProbeSet {
         let interfaces = ["tap0".to_owned()];
         let behind = HostDevice::Interfaces(&interfaces);
-        let mut set = ProbeSet::host(
+        ProbeSet::host(
             vmtax_model::NETWORK,
             &[7, 8, 9],
             behind,
             true,
             Vec::new(),
             Vec::new(),
-        );
+        )
+    }
+
+    #[test]
+    fn of_calls_that_read_and_write_those_on_a_tap_are_traced() {
+        let mut set = of_tap();
+        set.add_tap_calls(&[]);
+        assert!(!names(&set.calls).contains(&"sys_enter_read"));
+        set.add_tap_calls(&[9, 12]);
+        for names in TAP_CALLS {
+            let own = set.calls.iter().filter(|event| event.names == names);
+            let filters: Vec<_> = own.map(|event| event.filter.as_deref()).collect();
+            assert_eq!(filters, [Some("fd == 9 || fd == 12")], "{names:?}");
+        }
+    }
+
+    #[test]
+    fn of_passts_threads_alone_writes_are_traced() {
+        let mut set = of_tap();
         let is_write = |event: &&TracedEvent| event.names == ["sys_enter_write"];
         set.add_notifications(&[]);
         assert_eq!(set.calls.iter().find(is_write), None);
