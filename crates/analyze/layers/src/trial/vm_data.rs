@@ -209,7 +209,7 @@ fn unprobed(vmm: Vmm, steps: &str, so: &str) -> Missing {
 pub(super) fn no_interrupts(tap: &str) -> Missing {
     Missing {
         what: format!("interrupts of packets received by {tap}"),
-        why: "no thread that reads the tap delivers one: another thread does, or one of the host's kernel".to_owned(),
+        why: "no thread that reads the tap delivered one: the guest wanted none, or others deliver them, as a worker of the host's kernel".to_owned(),
         fix: String::new(),
     }
 }
