@@ -217,8 +217,7 @@ impl ProbeSet {
         let Some(any) = either(descriptors.iter().map(|fd| format!("fd == {fd}"))) else {
             return;
         };
-        self.calls
-            .retain(|event| !TAP_CALLS.iter().any(|names| event.names == *names));
+        self.calls.retain(|event| !TAP_CALLS.contains(&event.names));
         self.calls
             .extend(TAP_CALLS.iter().map(|names| call(names, Some(&any))));
     }
