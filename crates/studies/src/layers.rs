@@ -108,7 +108,7 @@ pub struct LayersOptions {
         help_heading = "Running VM"
     )]
     guest_vmtax: Option<String>,
-    /// Trace a running VM's disks without uprobes in the VMM: each of its I/O system calls counts as a request
+    /// Trace a running VM without uprobes in the VMM, by its system calls on its disks' files or its taps
     #[arg(
         long,
         requires = "vm",
@@ -127,11 +127,6 @@ impl StudyOptions for LayersOptions {
         if device == DeviceClass::Net && self.guest_vmtax.is_some() {
             return OptionsError::usage(
                 "--guest-vmtax traces the guest's disks alone: leave it out with --device net",
-            );
-        }
-        if device == DeviceClass::Net && self.no_probes {
-            return OptionsError::usage(
-                "--no-probes follows disks alone: omit it with --device net",
             );
         }
         if let Some(plan) = self.running.plan(VmStudy::VmLayers) {

@@ -329,6 +329,9 @@ pub struct TraceFacts {
     pub guest_nic: Option<GuestNic>,
     /// The ports or addresses by which the guest kicks the device's virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
+    /// The VMM's descriptors of the tap of a running VM's network card; empty where its calls count by their names alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tap: Vec<i32>,
     /// Costs of events on the host, by repetitions right after the trial; empty where they were not measured.
     #[serde(default)]
     pub host_costs: Vec<EventCost>,

@@ -70,6 +70,9 @@ pub struct TracedNic {
     pub nic: VmNic,
     /// The ports or addresses by which the guest kicks its virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
+    /// The VMM's descriptors of the tap, one for each queue; empty in recordings that do not have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descriptors: Vec<i32>,
 }
 
 /// The clock of traces that other tools recorded, in place of a kernel's: [`VmTrace::tsc_mhz`] ticks in a microsecond.

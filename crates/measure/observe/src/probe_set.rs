@@ -211,6 +211,17 @@ impl ProbeSet {
         }
     }
 
+    /// Adds the calls by which a VMM reads and writes its taps, which it has by these descriptors. Of calls by which it may write to
+    /// something else, too, those on a tap are kept.
+    pub fn add_tap_calls(&mut self, descriptors: &[i32]) {
+        let Some(any) = either(descriptors.iter().map(|fd| format!("fd == {fd}"))) else {
+            return;
+        };
+        self.calls.retain(|event| !TAP_CALLS.contains(&event.names));
+        self.calls
+            .extend(TAP_CALLS.iter().map(|names| call(names, Some(&any))));
+    }
+
     /// Keeps, of the guest's accesses to devices, those alone that kick the disk's virtqueues: at these addresses or ports, each
     /// range with its length. Where none is known, all.
     pub fn keep_doorbells(&mut self, ranges: &[(u64, u64)]) {
@@ -327,6 +338,14 @@ impl HostDevice<'_> {
 /// Name of the missing events where the disk lies on no block device.
 pub const HOST_DISK: &str = "requests at the host's disk";
 
+/// The calls by which a program reads and writes a tap.
+const TAP_CALLS: [&[&str]; 4] = [
+    &["sys_enter_read"],
+    &["sys_enter_readv"],
+    &["sys_enter_write"],
+    &["sys_enter_writev"],
+];
+
 /// KVM's events of a guest's accesses to devices.
 const ACCESSES: [&str; 3] = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio"];
 
@@ -427,18 +446,35 @@ mod tests {
         )
     }
 
-    #[test]
-    fn of_passts_threads_alone_writes_are_traced() {
+    fn of_tap() -> ProbeSet {
         let interfaces = ["tap0".to_owned()];
         let behind = HostDevice::Interfaces(&interfaces);
-        let mut set = ProbeSet::host(
+        ProbeSet::host(
             vmtax_model::NETWORK,
             &[7, 8, 9],
             behind,
             true,
             Vec::new(),
             Vec::new(),
-        );
+        )
+    }
+
+    #[test]
+    fn of_calls_that_read_and_write_those_on_a_tap_are_traced() {
+        let mut set = of_tap();
+        set.add_tap_calls(&[]);
+        assert!(!names(&set.calls).contains(&"sys_enter_read"));
+        set.add_tap_calls(&[9, 12]);
+        for names in TAP_CALLS {
+            let own = set.calls.iter().filter(|event| event.names == names);
+            let filters: Vec<_> = own.map(|event| event.filter.as_deref()).collect();
+            assert_eq!(filters, [Some("fd == 9 || fd == 12")], "{names:?}");
+        }
+    }
+
+    #[test]
+    fn of_passts_threads_alone_writes_are_traced() {
+        let mut set = of_tap();
         let is_write = |event: &&TracedEvent| event.names == ["sys_enter_write"];
         set.add_notifications(&[]);
         assert_eq!(set.calls.iter().find(is_write), None);

@@ -19,7 +19,7 @@ use vmtax_guests::kernel::KernelError;
 use vmtax_host::HostError;
 use vmtax_model::{
     GuestTuneStep, Machine, Missing, Plan, Probes, SizeRange, Slot, TrialRecord, TuneRecord,
-    TuneSpec, TuneStep, Vmm, WorkloadName, WorkloadSpec,
+    TuneSpec, TuneStep, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::RecordingError;
 use vmtax_vm::{Interrupt, MachineError, Streams};
@@ -208,21 +208,9 @@ pub enum RunError {
         /// ID of the process.
         pid: i32,
     },
-    /// A VM of a VMM in whose program vmtax knows no functions of packets.
+    /// A VM none of whose packets pass a tap that its VMM reads.
     #[error(
-        "packets of process {pid} cannot be followed, since vmtax knows QEMU's functions for them and none of {}: \
-         `vmtax layers --vm {pid}` follows the requests of its disks, `vmtax profile --vm {pid}` shows where its threads wait",
-        vmm.subject()
-    )]
-    NoProbePoints {
-        /// PID of the VM's process.
-        pid: i32,
-        /// VMM that runs the VM.
-        vmm: Vmm,
-    },
-    /// A VM none of whose packets pass a tap that QEMU reads.
-    #[error(
-        "QEMU {pid} reads no tap, so none of its packets can be traced{}",
+        "the VMM of process {pid} reads no tap, so none of its packets can be traced{}",
         reasons(missing)
     )]
     NoTap {

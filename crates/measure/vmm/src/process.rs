@@ -158,13 +158,15 @@ impl VmmProcess {
 
     /// The threads with their roles, and the source of the roles, given the files that the process has open.
     pub fn roles(&self, files: &[OpenFile]) -> (RoleSource, Vec<QemuThread>) {
-        match self.vmm {
+        let (source, mut all) = match self.vmm {
             Some(Vmm::Qemu) => {
                 threads::roles(self.pid, self.free_monitor(), files, &self.arguments())
             }
             Some(vmm) => known::roles(self.pid, vmm, &vcpu_descriptors(files)),
             None => (RoleSource::Names, threads::without_roles(self.pid)),
-        }
+        };
+        all.extend(threads::vhost_of_kernel(self.pid, &all, files));
+        (source, all)
     }
 
     /// The guest's disks, given the files that the process has open.

@@ -433,7 +433,7 @@ fn requests_of_a_running_guest_are_followed_from_its_doorbell_to_its_interrupt()
 }
 
 /// The mean of each part of a request that two checkpoints enclose, ns.
-fn parts(column: &Value) -> BTreeMap<(String, String), f64> {
+pub fn parts(column: &Value) -> BTreeMap<(String, String), f64> {
     let mut parts = BTreeMap::new();
     for row in column["rows"].as_array().unwrap() {
         let [from, to] = ["from", "to"].map(|end| row[end].as_str().unwrap().to_owned());
@@ -442,9 +442,9 @@ fn parts(column: &Value) -> BTreeMap<(String, String), f64> {
     parts
 }
 
-/// Removes the probes' events from a copy of a recording, and compares what remains with what the probes show.
-fn same_without_probes(place: &Place, recording: &str, with: &Value) {
-    let copy = place.path("without-probes");
+/// The report of a copy of a recording from which the probes' events were removed.
+pub fn report_without_probes(place: &Place, recording: &str) -> Value {
+    let copy = place.path(&format!("{recording}-without-probes"));
     let copied = std::process::Command::new("cp")
         .arg("-r")
         .arg(place.path(recording))
@@ -458,7 +458,12 @@ fn same_without_probes(place: &Place, recording: &str, with: &Value) {
             fs::remove_file(file).unwrap();
         }
     }
-    let without = json(&place.vmtax("report --json").arg(&copy).succeeds().stdout);
+    json(&place.vmtax("report --json").arg(&copy).succeeds().stdout)
+}
+
+/// Compares what remains without the probes' events with what they show.
+fn same_without_probes(place: &Place, recording: &str, with: &Value) {
+    let without = report_without_probes(place, recording);
     let of = |report: &Value| {
         let findings = &report["findings"];
         let requests = findings["requests"][0].clone();

@@ -4,7 +4,7 @@ use crate::common::{
     ELSEWHERE_NS, PACKET_DELAY_NS, PLANTED_NS, Place, Running, Signal, json, packet_delaying_qemu,
     passes, until,
 };
-use crate::kvm_guest::kvm;
+use crate::kvm_guest::{kvm, parts, report_without_probes};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -239,8 +239,15 @@ fn echo(address: &str) -> u16 {
     port
 }
 
+/// The packets of one VM.
+struct Traced {
+    with_probes: Value,
+    /// Recorded right after.
+    without_probes: Value,
+}
+
 /// The packets of a VM whose guest sends a byte to a server and waits for it, over and over: traced for some seconds.
-fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Option<Value> {
+fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Option<Traced> {
     let tap = Tap::make(number)?;
     let server = format!("10.213.{number}.1");
     let port = echo(&server);
@@ -262,9 +269,13 @@ fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Optio
     until("it sends", || {
         (rates(place, pid)["nics"][0]["tx_packets_per_s"].as_f64()? > 100.0).then_some(())
     });
-    let words =
-        format!("layers --device net --vm {pid} --duration 1.5 --output out-{number} --json");
-    let report = json(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
+    let traced = |output: &str| {
+        let words =
+            format!("layers --device net --vm {pid} --duration 1.5 --json --output {output}");
+        json(&place.vmtax(&words).start(120).outcome().exits(0).stdout)
+    };
+    let with_probes = traced(&format!("out-{number}"));
+    let without_probes = traced(&format!("calls-{number} --no-probes"));
     let text = place
         .vmtax(&format!("report out-{number}"))
         .succeeds()
@@ -285,7 +296,10 @@ fn packets(place: &Place, kernel: &KvmGuest, number: u8, options: &str) -> Optio
         .succeeds();
     running.signal(Signal::INT);
     running.outcome();
-    Some(report)
+    Some(Traced {
+        with_probes,
+        without_probes,
+    })
 }
 
 /// A direction's packets and its column.
@@ -313,14 +327,15 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
         return;
     };
     let place = Place::new();
-    let Some(plain) = packets(&place, &kernel, 73, "") else {
+    let Some(plain_run) = packets(&place, &kernel, 73, "") else {
         return skipped("no tap device can be made");
     };
     let late = format!(
         "--qemu {}",
         packet_delaying_qemu(&place, PACKET_DELAY_NS as u64).display()
     );
-    let late = packets(&place, &kernel, 74, &late).unwrap();
+    let late_run = packets(&place, &kernel, 74, &late).unwrap();
+    let (plain, late) = (&plain_run.with_probes, &late_run.with_probes);
     let sent = [
         "net-kvm-kick",
         "net-tx-wake",
@@ -337,7 +352,7 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
         "net-rx-notify",
         "net-inject",
     ];
-    for report in [&plain, &late] {
+    for report in [plain, late] {
         for (kind, path) in [("transmit", &sent[1..]), ("receive", &received[..])] {
             let (packets, column) = direction(report, kind);
             let (all, followed) = (
@@ -380,7 +395,24 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
             "{batching}"
         );
     }
-    let grown = |kind, to| row(&late, kind, to, "p50_ns") - row(&plain, kind, to, "p50_ns");
+    for (number, report) in [(73, plain), (74, late)] {
+        let recording = format!("out-{number}");
+        same_without_probes(&report_without_probes(&place, &recording), report);
+    }
+    for report in [&plain_run.without_probes, &late_run.without_probes] {
+        is_followed_by_calls(report);
+    }
+    let late_by_calls = |to| {
+        let [late, plain] =
+            [&late_run, &plain_run].map(|run| row(&run.without_probes, "transmit", to, "p50_ns"));
+        late - plain
+    };
+    let by_calls = late_by_calls("net-tap-write");
+    assert!(
+        PLANTED_NS.contains(&by_calls) && late_by_calls("net-tap-receive").abs() < ELSEWHERE_NS,
+        "{by_calls} ns of {PACKET_DELAY_NS} before the write to the tap"
+    );
+    let grown = |kind, to| row(late, kind, to, "p50_ns") - row(plain, kind, to, "p50_ns");
     let there = grown("transmit", "net-tap-write");
     assert!(
         PLANTED_NS.contains(&there),
@@ -395,6 +427,69 @@ fn each_packet_of_a_running_vm_is_followed_and_a_delay_is_found_in_its_row() {
             grown(kind, to).abs() < ELSEWHERE_NS,
             "{to}: {} ns more",
             grown(kind, to)
+        );
+    }
+}
+
+/// Nearly all packets are followed, to the interrupt, where no probe was set.
+fn is_followed_by_calls(report: &Value) {
+    for (kind, path) in [
+        (
+            "transmit",
+            &["net-tx-wake", "net-tap-write", "net-tap-receive"][..],
+        ),
+        ("receive", &["net-host-xmit", "net-tap-read", "net-inject"]),
+    ] {
+        let (packets, column) = direction(report, kind);
+        let [all, followed] = ["packets", "followed"].map(|field| packets[field].as_f64().unwrap());
+        assert!(all > 300.0 && followed >= 0.98 * all, "{kind}: {packets:#}");
+        assert_eq!(packets["thread"], "main loop");
+        for to in path {
+            assert!(
+                passes(column, to) as f64 > 0.5 * followed,
+                "{kind}: {to} is seldom passed: {:#}",
+                column["rows"]
+            );
+        }
+        for to in ["net-tx", "net-rx", "net-rx-fill", "net-rx-notify"] {
+            assert_eq!(passes(column, to), 0, "{to}");
+        }
+    }
+    let missing = report["findings"]["missing"].to_string();
+    assert!(missing.contains("the VMM's own steps"), "{missing}");
+}
+
+/// Compares what remains of a recording without the probes' events with what they show.
+fn same_without_probes(without: &Value, with: &Value) {
+    let sums: [(&str, &str, &str, &[&str]); 7] = [
+        ("transmit", "net-kvm-kick", "net-tx-wake", &[]),
+        ("transmit", "net-tx-wake", "net-tap-write", &["net-tx"]),
+        ("transmit", "net-tap-write", "net-tap-receive", &[]),
+        ("receive", "net-host-queue", "net-host-xmit", &[]),
+        ("receive", "net-host-xmit", "net-rx-wake", &[]),
+        ("receive", "net-rx-wake", "net-tap-read", &[]),
+        (
+            "receive",
+            "net-tap-read",
+            "net-inject",
+            &["net-rx", "net-rx-fill", "net-rx-notify"],
+        ),
+    ];
+    for (kind, from, to, between) in sums {
+        let (packets, column) = direction(without, kind);
+        let (all, all_column) = direction(with, kind);
+        assert!(
+            packets["followed"].as_f64() >= all["followed"].as_f64().map(|all| 0.98 * all),
+            "{packets:#} of {all:#}"
+        );
+        let ends: Vec<&str> = [&[from], between, &[to]].concat();
+        let parts_of_all = parts(all_column);
+        let part = |from: &str, to: &str| parts_of_all.get(&(from.to_owned(), to.to_owned()));
+        let expected: f64 = ends.windows(2).filter_map(|two| part(two[0], two[1])).sum();
+        let found = parts(column)[&(from.to_owned(), to.to_owned())];
+        assert!(
+            (0.97..=1.03).contains(&(found / expected)),
+            "{kind} {from} to {to}: {found} without, {expected} with probes"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! One side's trace, while it is read, and its records as the join's events: those of the measured disk and of QEMU's
 //! threads, by the table of checkpoints.
 
-use super::{Event, GuestEvent, HostEvent, Mark, SECTOR, is_wait};
+use super::{CallKind, Event, GuestEvent, HostEvent, Mark, SECTOR, is_one_of, is_wait};
 use crate::LayersError;
 use crate::disk::decode::{ScsiRequest, kind_of_account, kind_of_header, on_device, request};
 use crate::net::is_call_of_network;
@@ -178,6 +178,9 @@ impl Readers {
             None => HostEvent::Passes(self.checkpoint(event)?, self.probe(event)?),
             Some(KernelEvent::Sched(sched)) => HostEvent::Sched(sched),
             Some(KernelEvent::Packet(packet)) => HostEvent::Packet(self.checkpoint(event)?, packet),
+            Some(KernelEvent::SysEnter { nr, args }) if !facts.tap.is_empty() => {
+                near_tap(u32::try_from(nr).ok()?, args, &facts.tap)
+            }
             // Of a round trip over the network single calls are checkpoints themselves.
             Some(KernelEvent::SysEnter { .. } | KernelEvent::SysExit { .. })
                 if self.checkpoint(event).is_some_and(is_call_of_network) =>
@@ -278,6 +281,11 @@ impl Readers {
                 .is_some_and(|interface| interface != card)
     }
 
+    /// Returns true if the trace has the packets that QEMU transmits or receives.
+    pub fn tells_packets(&self) -> bool {
+        self.probes.values().any(|probe| probe.head.is_some())
+    }
+
     /// Returns true if events of requests contain the device.
     pub fn tells_devices(&self) -> bool {
         self.probes.values().any(|probe| probe.device.is_some())
@@ -326,6 +334,15 @@ impl Readers {
             round_trip: head
                 .and_then(|head| payload_word(head, number(probe.piece), number(probe.next))),
         })
+    }
+}
+
+/// A system call of a VMM that has a tap by these descriptors: a write to it hands a packet to the host's stack.
+fn near_tap(nr: u32, args: [u64; 4], tap: &[i32]) -> HostEvent {
+    if CallKind::from_call(nr, &args).writes() && is_one_of(tap, args[0]) {
+        HostEvent::Passes(Checkpoint::NetTapWrite, Mark::default())
+    } else {
+        HostEvent::Enter { nr, args }
     }
 }
 

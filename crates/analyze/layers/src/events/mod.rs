@@ -227,6 +227,11 @@ impl CallKind {
         }
     }
 
+    /// Returns true if the call writes to a file where that is, as to a tap.
+    pub fn writes(self) -> bool {
+        matches!(self.call(), Some(S::write | S::writev))
+    }
+
     /// Where in the file it reads or writes, for the calls that say so.
     pub fn position(self, args: &[u64; 4]) -> Option<u64> {
         let positioned = matches!(
@@ -235,6 +240,12 @@ impl CallKind {
         );
         positioned.then_some(args[3])
     }
+}
+
+/// Returns true if an argument of a system call is one of these descriptors.
+pub(crate) fn is_one_of(descriptors: &[i32], argument: u64) -> bool {
+    let mut all = descriptors.iter();
+    all.any(|descriptor| u64::try_from(*descriptor) == Ok(argument))
 }
 
 /// Returns true if a system call is an event loop's wait for work.

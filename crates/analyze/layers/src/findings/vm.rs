@@ -54,6 +54,9 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         packets(nic, kind, trial, column, seconds)
     });
     columns.extend(of_packets);
+    if is_by_calls {
+        columns.iter_mut().for_each(delivered_by_vmm);
+    }
     if trace.imported {
         columns.iter_mut().for_each(not_distinguished);
         let is_unknown = trace.vm.accelerator.is_none();
@@ -85,10 +88,10 @@ pub fn vm(folder: &Path, host: &HostFacts) -> Result<VmLayers, LayersError> {
         queues: &queues,
         ..Evidence::default()
     }));
-    let method = if is_by_calls {
-        CALLS_METHOD
-    } else {
-        method(&trace, is_guest_traced)
+    let method = match is_by_calls {
+        true if trace.nics.is_empty() => CALLS_METHOD,
+        true => PACKET_CALLS_METHOD,
+        false => method(&trace, is_guest_traced),
     };
     let layers = LayerFindings {
         advice,
@@ -137,6 +140,14 @@ const PACKET_METHOD: &str = "Each packet is matched on the host's clock alone: i
                              queue, and ends with the interrupt's delivery, or, where the guest wanted none, with QEMU's notification. Outside \
                              lie the guest's own layers and the time in the ring before such a doorbell. Figures are of one traced period, \
                              so there is no CI.";
+
+const PACKET_CALLS_METHOD: &str = "Each packet is matched on the host's clock alone: in the host's kernel by its address, in the VMM by the \
+                                   thread that reads or writes the tap; segments do not overlap. One that the guest sends begins with \
+                                   the doorbell that woke the thread, or, where none is seen, with the write to the tap, and ends when the \
+                                   host's stack receives it. One that it receives begins when the host's stack hands it to the tap's \
+                                   queue, and ends with the interrupt that the thread then delivers, or, where none is seen, with the read \
+                                   from the tap. Outside lie the guest's own layers and the time in the ring before such a doorbell. Figures \
+                                   are of one traced period, so there is no CI.";
 
 const BOTH_METHOD: &str = "Each request is matched from the guest's block layer to its completion there, through QEMU and the \
                            host's kernel by its offset on the disk and QEMU's address for it, on the host's clock; segments do \
@@ -298,6 +309,27 @@ fn not_distinguished(column: &mut LayerColumn) {
             *state = State::NotDistinguished;
         }
     }
+}
+
+/// Without probes what a VMM does from its receipt of a completion, or of a packet, to the interrupt that it delivers is one
+/// row: its own work.
+fn delivered_by_vmm(column: &mut LayerColumn) {
+    let is_own = |row: &&mut Row| {
+        row.layer == Layer::Interrupt
+            && matches!(row.from, Checkpoint::QemuReap | Checkpoint::NetTapRead)
+    };
+    let mut labels = Vec::new();
+    for row in column.rows.iter_mut().filter(is_own) {
+        row.layer = Layer::Qemu;
+        labels.push(row.label.clone());
+    }
+    let spans = column
+        .waterfalls
+        .iter_mut()
+        .flat_map(|drawn| &mut drawn.spans);
+    spans
+        .filter(|span| span.layer == Layer::Interrupt && labels.contains(&span.label))
+        .for_each(|span| span.layer = Layer::Qemu);
 }
 
 /// Of a disk that QEMU makes up, what would be the host kernel's is QEMU's own.

@@ -11,7 +11,7 @@ use crate::disk::follow::Follow;
 use crate::disk::{Ended, GuestRequest, InDevice};
 use crate::events::{Event, GuestEvent, HostEvent, moment_at};
 use crate::net::from_both::FromBoth;
-use crate::net::from_host::{FromHost, OnTap};
+use crate::net::from_host::{FromHost, OnTap, VmmPart};
 use crate::net::in_queues::InQueues;
 use crate::net::{Frames, PacketTally, follow as net};
 use std::cmp::Reverse;
@@ -222,10 +222,10 @@ impl Join {
     }
 
     /// For the packets of one network card of a guest that the host alone shows: each begins with the first event that
-    /// is seen of it, and ends with the last.
-    pub fn packets_from_host(facts: &TraceFacts) -> Self {
+    /// is seen of it, and ends with the last. `part`: the source of the VMM's part.
+    pub fn packets_from_host(facts: &TraceFacts, part: VmmPart) -> Self {
         Join {
-            on_tap: Some(OnTap::default()),
+            on_tap: Some(OnTap::new(part)),
             ..Join::from_host(facts)
         }
     }
@@ -377,9 +377,13 @@ impl Join {
     /// shows it.
     fn path(&self, part: &mut GuestRequest) -> Result<RequestPath, Reason> {
         let (host, guest, params) = (&self.host, &self.guest, self.params);
-        if self.on_tap.is_some() {
-            let slack = params.slack;
-            return FromHost { host, slack }.path(part);
+        if let Some(OnTap { part: vmm, .. }) = self.on_tap {
+            let packet = FromHost {
+                host,
+                part: vmm,
+                slack: params.slack,
+            };
+            return packet.path(part);
         }
         if let Some(InQueues { guest_alone, .. }) = self.in_queues {
             let packet = FromBoth {

@@ -5,7 +5,7 @@ use super::deferred::Deferred;
 use super::window::{Passed, RecordedWindow, Sleep};
 use crate::disk::decode::Extents;
 use crate::disk::{GuestRequest, InFlight};
-use crate::events::{CallKind, Event, GuestEvent, HostEvent, Mark};
+use crate::events::{CallKind, Event, GuestEvent, HostEvent, Mark, is_one_of};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Checkpoint, Role, TraceFacts};
 use vmtax_trace::{EventWindow, Moment, Packet, Sched, SchedTimeline, ThreadState};
@@ -193,6 +193,8 @@ pub(crate) struct HostWindow {
     pub deferred: Deferred,
     /// QEMU's descriptors of the disk's file.
     descriptors: Vec<i32>,
+    /// The VMM's descriptors of the tap.
+    tap: Vec<i32>,
     pub recorded: RecordedWindow,
     /// True if QEMU's functions show the round trip that a packet belongs to.
     pub tells_round_trips: bool,
@@ -207,6 +209,7 @@ impl HostWindow {
         };
         HostWindow {
             descriptors: facts.host_disk.descriptors.clone(),
+            tap: facts.tap.clone(),
             extents: Extents::new(&facts.host_disk),
             threads: with_role(&|_| true),
             vcpus: with_role(&|role| matches!(role, Role::Vcpu(_))),
@@ -380,6 +383,25 @@ impl HostWindow {
         (woke >= from).then_some(woke)
     }
 
+    /// When a thread last went on after another thread, or an interrupt, had woken it, from `from` to `to`: it returned from
+    /// waiting for work, or, if it waits by calls that do not tell that, had a CPU again.
+    pub fn resumed(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
+        if self.woken.contains_key(&tid) {
+            return self.woke(tid, from, to);
+        }
+        let mut runs = to.saturating_add(1);
+        loop {
+            let (since, state, _) = self.tasks.before(tid, runs)?;
+            match state {
+                ThreadState::Runnable { waker: Some(_), .. } => {
+                    return (from..=to).contains(&runs).then_some(runs);
+                }
+                ThreadState::Sleeping(_) => return None,
+                ThreadState::Running | ThreadState::Runnable { .. } => runs = since,
+            }
+        }
+    }
+
     /// When a thread first returned from waiting for work, from `from` to `to`.
     pub fn woke_first(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
         Some(self.woken.get(&tid)?.within(from, to).next()?.0)
@@ -431,8 +453,12 @@ impl HostWindow {
 
     /// Returns true if QEMU has the disk's file open by this descriptor.
     pub fn is_of_disk(&self, descriptor: u64) -> bool {
-        let mut own = self.descriptors.iter();
-        own.any(|own| u64::try_from(*own) == Ok(descriptor))
+        is_one_of(&self.descriptors, descriptor)
+    }
+
+    /// Returns true if the VMM has the tap by this descriptor.
+    pub fn is_of_tap(&self, descriptor: u64) -> bool {
+        is_one_of(&self.tap, descriptor)
     }
 
     /// Returns a range of the host's device as ranges of the disk's file.

@@ -62,7 +62,7 @@ pub(super) fn set_read(
         _ => (C::NetRxWake, reads),
     };
     path.set_thread(reads, read, tid);
-    if let Some(woke) = host.woke(tid, sent, read) {
+    if let Some(woke) = host.resumed(tid, sent, read) {
         path.set_thread(wakes, woke, tid);
     }
 }

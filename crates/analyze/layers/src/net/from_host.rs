@@ -8,7 +8,7 @@ use crate::disk::{Ended, GuestRequest};
 use crate::events::{Event, HostEvent};
 use crate::join::sides::{HostWindow, PassingPacket};
 use crate::join::{Reason, RequestPath};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use vmtax_findings::{BatchKind, Batching, RequestKind};
 use vmtax_model::Checkpoint as C;
 use vmtax_trace::Moment;
@@ -20,14 +20,29 @@ const SHORTEST: u64 = 60;
 
 /// A kick by a vCPU's thread, and when the thread woke that it was for.
 #[derive(Debug, Clone, Copy)]
-struct Kick {
-    at: u64,
-    vcpu: i32,
-    woke: u64,
+pub(super) struct Kick {
+    pub at: u64,
+    pub vcpu: i32,
+    pub woke: u64,
+    /// The thread that woke.
+    pub woken: i32,
+}
+
+/// Source of the VMM's part of a packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum VmmPart {
+    /// Probes on QEMU's functions, as far as it has them.
+    #[default]
+    Probes,
+    /// QEMU's system calls, wake-ups and interrupts alone.
+    QemuCalls,
+    /// Likewise of a VMM of whose event loop nothing is known.
+    OtherCalls,
 }
 
 pub(crate) struct FromHost<'a> {
     pub host: &'a HostWindow,
+    pub part: VmmPart,
     /// Longest time from QEMU's read of a packet to the notification, in ticks.
     pub slack: u64,
 }
@@ -114,7 +129,7 @@ impl FromHost<'_> {
     fn kicked(&self, path: &mut RequestPath, tid: i32, previous: u64, taken: u64) {
         if let Some(kick) = self.kick(tid, previous, taken) {
             path.set_thread(C::NetKvmKick, kick.at, kick.vcpu);
-            path.set_thread(C::NetTxWake, kick.woke, tid);
+            path.set_thread(C::NetTxWake, kick.woke, kick.woken);
         }
     }
 
@@ -126,11 +141,17 @@ impl FromHost<'_> {
             .back(C::NetKvmKick, previous.saturating_add(1), taken)
             .find_map(|(at, kick)| {
                 let woke = self.host.woke_first(tid, at.saturating_add(1), taken)?;
-                let vcpu = kick.tid;
-                Some(Kick { at, vcpu, woke })
+                Some(Kick {
+                    at,
+                    vcpu: kick.tid,
+                    woke,
+                    woken: tid,
+                })
             });
         match shown {
-            None if !self.host.passed.seen(C::NetKvmKick) => self.waking_kick(tid, previous, taken),
+            None if self.host.passed.seen(C::NetKvmKick) => None,
+            None if self.part == VmmPart::OtherCalls => self.kick_of_turn(tid, previous, taken),
+            None => self.waking_kick(tid, previous, taken),
             shown => shown,
         }
     }
@@ -144,7 +165,12 @@ impl FromHost<'_> {
                 .woke_before(tid, previous, woke)
                 .unwrap_or(previous);
             if let Some((at, vcpu)) = self.host.waking_vcpu(tid, woke, since) {
-                return Some(Kick { at, vcpu, woke });
+                return Some(Kick {
+                    at,
+                    vcpu,
+                    woke,
+                    woken: tid,
+                });
             }
             until = woke.checked_sub(1)?;
         }
@@ -180,22 +206,30 @@ impl FromHost<'_> {
         let next = reads
             .find(|(_, p)| p.tid == tid)
             .map_or(until, |(at, _)| at);
-        if self.host.vhost.contains(&tid) {
-            self.interrupts(&mut path, tid, copy.at, next);
-        } else {
-            self.in_queue(&mut path, passed.packet.len, copy, next)?;
+        match self.part {
+            _ if self.host.vhost.contains(&tid) => {
+                self.interrupts(&mut path, tid, copy.at, next);
+            }
+            VmmPart::Probes => self.in_queue(&mut path, passed.packet.len, copy, next)?,
+            VmmPart::QemuCalls => {
+                let next = self.next_on_tap(tid, copy.at, next);
+                self.interrupts(&mut path, tid, copy.at, next);
+            }
+            // It may tell the guest of several at once.
+            VmmPart::OtherCalls => self.interrupts(&mut path, tid, copy.at, until),
         }
         Ok(path)
     }
 
-    /// The interrupt that a thread delivers for a packet behind `last`, before it waits for other work or reads the `next`. Without
-    /// one the guest had not asked for it, or it is for several.
+    /// The interrupt that a thread delivers for a packet behind `last`, before it waits for other work, reads the `next`, or
+    /// writes one to the tap. Without one the guest had not asked for it, or it is for several.
     fn interrupts(&self, path: &mut RequestPath, tid: i32, last: u64, next: u64) {
-        let until = self.host.woke_after(tid, last).unwrap_or(next).min(next);
-        if let Some((at, _)) = self
-            .host
-            .first_by(C::NetInject, last, until, |by| by == tid)
-        {
+        let is_own = |by| by == tid;
+        let write = self.host.first_by(C::NetTapWrite, last, next, is_own);
+        let until = write.map_or(next, |(at, _)| at);
+        let told = self.host.first_by(C::NetInject, last, until, is_own);
+        let has_waited = |at| self.host.resumed(tid, last.saturating_add(1), at).is_some();
+        if let Some((at, _)) = told.filter(|(at, _)| !has_waited(*at)) {
             path.set_thread(C::NetInject, at, tid);
         }
     }
@@ -237,9 +271,10 @@ pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Bat
         ],
         _ => &[(BatchKind::Interrupt, C::NetInject)],
     };
+    // An interrupt may be of several packets.
     let batches_at = |checkpoint: C| {
-        let passed = requests.iter().filter(|r| r.at(checkpoint).is_some());
-        passed.count() as u64
+        let passed: BTreeSet<u64> = requests.iter().filter_map(|r| r.at(checkpoint)).collect();
+        passed.len() as u64
     };
     let packets = requests.len() as u64;
     let all = served.iter();
@@ -250,12 +285,22 @@ pub(crate) fn batching(kind: RequestKind, requests: &[JoinedRequest]) -> Vec<Bat
 /// is not valid yet.
 #[derive(Debug, Default)]
 pub(crate) struct OnTap {
+    /// Source of the VMM's part.
+    pub part: VmmPart,
     unread: HashMap<u64, GuestRequest>,
     /// When the last event was.
     latest: u64,
 }
 
 impl OnTap {
+    /// For packets whose VMM's part is known from this source.
+    pub fn new(part: VmmPart) -> OnTap {
+        OnTap {
+            part,
+            ..OnTap::default()
+        }
+    }
+
     /// Takes an event of the host; gives the packet that it ends. One that the guest sends begins and ends with its receipt by the
     /// host's stack: what was before is found there.
     pub fn take(&mut self, event: &Event<HostEvent>) -> Option<Ended> {

@@ -1,6 +1,7 @@
 //! Code for the network alone: how round trips and packets are followed. Here are the packets of a trial, recognized by
 //! their length, and counted: how many one doorbell, write or interrupt serves, and which pass twice or in another order.
 
+mod by_calls;
 pub(crate) mod follow;
 pub(crate) mod from_both;
 pub(crate) mod from_host;

@@ -139,6 +139,7 @@ pub fn facts() -> TraceFacts {
         }),
         guest_nic: None,
         notify: Vec::new(),
+        tap: Vec::new(),
         host_costs: Vec::new(),
         guest_costs: Vec::new(),
         missing: Vec::new(),

@@ -6,17 +6,19 @@ use super::joined_trial::JoinedTrial;
 use super::observed::GuestSide;
 use super::open::{check, read_json};
 use super::vm_data::{
-    Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_descriptor, no_room,
-    no_steps, unjoined, unknown_kicks, unnamed_requests, unobserved, untraced,
+    Device, DiskData, NicData, VmData, facts, is_placed, missing, name, no_descriptor,
+    no_interrupts, no_room, no_steps, no_steps_of_packets, unjoined, unknown_kicks,
+    unnamed_requests, unobserved, untraced,
 };
 use crate::LayersError;
 use crate::events::clocks::clock;
 use crate::events::decode::{Trace, each, open};
 use crate::join::joiner::Join;
+use crate::net::from_host::VmmPart;
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_clock::{ClockError, ClockMap};
-use vmtax_findings::ClockFinding;
+use vmtax_findings::{ClockFinding, RequestKind};
 use vmtax_model::{
     Accelerator, Checkpoint, DISK, DiskBus, GuestDisk, GuestTrace, HostDisk, Machine, NETWORK,
     ObservedDisk, Series, Side, TraceFacts, TracedDisk, TracedNic, VmTrace, files,
@@ -82,13 +84,18 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         is_guest_traced: false,
         is_by_calls: false,
     };
-    let hides = |host: &Trace| !is_of_nics && !host.readers.tells_devices();
+    // A vhost worker makes no call, and needs no probe.
+    let is_of_vhost = is_of_nics && data.trace.nics.iter().all(|traced| traced.nic.vhost);
+    let hides = |host: &Trace| match is_of_nics {
+        true => !is_of_vhost && !host.readers.tells_packets(),
+        false => !host.readers.tells_devices(),
+    };
     if data.trace.guest.is_none() && host.as_ref().is_some_and(hides) {
         data.is_by_calls = !data.trace.imported;
-        data.missing.push(if data.is_by_calls {
-            no_steps(data.trace.vm.vmm)
-        } else {
-            unnamed_requests()
+        data.missing.push(match (data.is_by_calls, is_of_nics) {
+            (true, true) => no_steps_of_packets(data.trace.vm.vmm),
+            (true, false) => no_steps(data.trace.vm.vmm),
+            (false, _) => unnamed_requests(),
         });
     }
     if data.trace.full {
@@ -98,7 +105,12 @@ pub(crate) fn read_vm(folder: &Path) -> Result<VmData, LayersError> {
         (Some(guest), host) => data.disks = read_guest(folder, &data.trace, guest, host.as_ref())?,
         (None, None) => return Err(LayersError::no_trace(path)),
         (None, Some(host)) if is_of_nics => {
-            (data.nics, data.idle) = read_nics(&host, &data.trace)?;
+            let part = match (data.is_by_calls, data.trace.vm.vmm.is_qemu()) {
+                (false, true) => VmmPart::Probes,
+                (true, true) => VmmPart::QemuCalls,
+                (_, false) => VmmPart::OtherCalls,
+            };
+            (data.nics, data.idle) = read_nics(&host, &data.trace, part)?;
         }
         (None, Some(host)) if data.is_by_calls => read_by_calls(&host, &mut data)?,
         (None, Some(host)) => read_disks(folder, &host, &mut data)?,
@@ -420,10 +432,14 @@ fn imported_clock(
 const MAX_NICS: usize = 16;
 
 /// The cards with packets, and the taps of those without.
-fn read_nics(host: &Trace, trace: &VmTrace) -> Result<(Vec<NicData>, Vec<String>), LayersError> {
+fn read_nics(
+    host: &Trace,
+    trace: &VmTrace,
+    part: VmmPart,
+) -> Result<(Vec<NicData>, Vec<String>), LayersError> {
     let all = trace.nics.iter().take(MAX_NICS);
     let all = all
-        .map(|traced| read_nic(host, trace, traced))
+        .map(|traced| read_nic(host, trace, traced, part))
         .collect::<Result<Vec<_>, LayersError>>()?;
     let (nics, idle): (Vec<_>, Vec<_>) = all.into_iter().partition(|nic| {
         let joined = &nic.data.joined;
@@ -435,19 +451,34 @@ fn read_nics(host: &Trace, trace: &VmTrace) -> Result<(Vec<NicData>, Vec<String>
     Ok((nics, idle.collect()))
 }
 
-fn read_nic(host: &Trace, trace: &VmTrace, traced: &TracedNic) -> Result<NicData, LayersError> {
+fn read_nic(
+    host: &Trace,
+    trace: &VmTrace,
+    traced: &TracedNic,
+    part: VmmPart,
+) -> Result<NicData, LayersError> {
     let facts = TraceFacts {
         notify: traced.notify.clone(),
+        tap: traced.descriptors.clone(),
         ..facts(trace)
     };
     let tap = &traced.nic.tap;
-    let join = Join::packets_from_host(&facts);
+    let join = Join::packets_from_host(&facts, part);
     let mut data = Traces::of_host(host).join(join, &facts, |readers, event| {
         readers.interface(event).is_some_and(|of| of != *tap)
     })?;
-    let is_kvm = trace.vm.accelerator == Some(Accelerator::Kvm);
+    let received = data.joined.requests.iter();
+    let mut received = received.filter(|packet| packet.kind == RequestKind::Receive);
+    let is_by_calls = part != VmmPart::Probes && !traced.nic.vhost;
+    if is_by_calls && received.clone().next().is_some() {
+        let is_told = received.any(|packet| packet.at(Checkpoint::NetInject).is_some());
+        data.missing.extend((!is_told).then(|| no_interrupts(tap)));
+    }
+    // Only QEMU's monitor is asked.
+    let is_known_by_monitor =
+        trace.vm.accelerator == Some(Accelerator::Kvm) && trace.vm.vmm.is_qemu();
     data.missing
-        .extend((is_kvm && traced.notify.is_empty()).then(|| {
+        .extend((is_known_by_monitor && traced.notify.is_empty()).then(|| {
             unknown_kicks(
                 &format!("the card on {tap}"),
                 "no QMP monitor tells their addresses",

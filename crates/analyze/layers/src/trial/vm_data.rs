@@ -174,17 +174,43 @@ pub(super) fn unnamed_requests() -> Missing {
     }
 }
 
-/// Returns the VMM's own steps as missing, where no probe shows them.
+/// Returns the VMM's own steps with requests as missing, where no probe shows them.
 pub(super) fn no_steps(vmm: Vmm) -> Missing {
+    unprobed(
+        vmm,
+        "a request taken from the ring, and completed there",
+        "each system call on a disk's file is a request",
+    )
+}
+
+/// Returns the VMM's own steps with packets as missing, likewise.
+pub(super) fn no_steps_of_packets(vmm: Vmm) -> Missing {
+    unprobed(
+        vmm,
+        "a packet taken from the transmit queue, and put into the receive queue",
+        "its system calls on the tap and its interrupts are matched with packets by their thread",
+    )
+}
+
+fn unprobed(vmm: Vmm, steps: &str, so: &str) -> Missing {
     let (why, fix) = if vmm.is_qemu() {
         ("no probe was set in its program".to_owned(), NO_PROBES)
     } else {
         (format!("vmtax knows no functions of {}", vmm.subject()), "")
     };
     Missing {
-        what: "the VMM's own steps: a request taken from the ring, and completed there".to_owned(),
-        why: format!("{why}, so each system call on a disk's file is a request"),
+        what: format!("the VMM's own steps: {steps}"),
+        why: format!("{why}, so {so}"),
         fix: fix.to_owned(),
+    }
+}
+
+/// Returns the interrupts of a tap's received packets as missing, where the VMM's threads deliver none.
+pub(super) fn no_interrupts(tap: &str) -> Missing {
+    Missing {
+        what: format!("interrupts of packets received by {tap}"),
+        why: "no thread that reads the tap delivered one: the guest wanted none, or others deliver them, as a worker of the host's kernel".to_owned(),
+        fix: String::new(),
     }
 }
 

@@ -42,12 +42,6 @@ pub(crate) fn vm_layers(
     if spec.no_probes && facts.accelerator == Some(Accelerator::Tcg) {
         return Err(RunError::NoProbesUnderTcg { pid });
     }
-    if spec.device == DeviceClass::Net && !facts.vmm.is_qemu() {
-        return Err(RunError::NoProbePoints {
-            pid,
-            vmm: facts.vmm,
-        });
-    }
     let guest = spec.guest_vmtax.as_deref();
     let guest = guest.map(|vmtax| GuestTrace::start(vm, vmtax, spec.time()));
     let guest = guest.transpose()?;
@@ -182,6 +176,11 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts, of_kernel: bool) -> Probe
                 fix: "sysctl kernel.kptr_restrict=1".into(),
             }),
         }
+    }
+    // Where no probe shows packets, the VMM's calls on its taps do.
+    if !set.uprobes.iter().any(|probe| probe.event == "receive") {
+        let taps = devices.nics.iter().flat_map(|nic| &nic.descriptors);
+        set.add_tap_calls(&taps.copied().collect::<Vec<_>>());
     }
     // Each disk reports what is missing of it.
     set.missing

@@ -46,13 +46,11 @@ pub(crate) fn roles(
         };
         QemuThread { tid, role }
     });
-    let mut threads: Vec<QemuThread> = threads.collect();
-    threads.extend(vhost_of_kernel(pid, &threads, files));
-    (source, threads)
+    (source, threads.collect())
 }
 
 /// The vhost workers of a process that are threads of the kernel's own, as before Linux 6.4.
-fn vhost_of_kernel(pid: i32, own: &[QemuThread], files: &[OpenFile]) -> Vec<QemuThread> {
+pub(crate) fn vhost_of_kernel(pid: i32, own: &[QemuThread], files: &[OpenFile]) -> Vec<QemuThread> {
     let has_own = own.iter().any(|thread| thread.role == Role::Vhost);
     if has_own || !files.iter().any(OpenFile::is_vhost_net) {
         return Vec::new();

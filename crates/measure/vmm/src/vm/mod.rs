@@ -308,6 +308,7 @@ impl Vm {
             TracedNic {
                 notify: self.process.doorbells_of(&nic.tap, &descriptors),
                 nic,
+                descriptors,
             }
         };
         let missing = backends.iter().map(|(id, kind)| without_tap(id, kind));

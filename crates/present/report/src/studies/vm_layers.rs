@@ -9,7 +9,7 @@ use crate::view::{layers as view, origin, vm};
 use vmtax_findings::{
     LayerColumn, RequestKind, State, Summary, VmLayers, VmPackets, VmRequests, VmTraced,
 };
-use vmtax_model::{DeviceClass, Layer, Missing, Study};
+use vmtax_model::{Checkpoint, DeviceClass, Layer, Missing, Study};
 use vmtax_recording::Recording;
 
 /// Makes the report of the block requests of a running VM, or of its packets where the plan traces those, layer by
@@ -201,8 +201,20 @@ fn direction(packets: &VmPackets, column: &LayerColumn) -> String {
         let packets = kind.label();
         return format!("None of the {packets} of {tap} could be followed: below is why.");
     }
+    let has = |one: Checkpoint| {
+        let mut rows = column.rows.iter();
+        rows.any(|row| row.from == one || row.to == one)
+    };
+    // Where no packet has its first or its last checkpoint, it begins or ends in the VMM.
+    let lacks = |end, other| has(other) && !has(end);
     let (verb, way) = match kind {
+        RequestKind::Transmit if lacks(Checkpoint::NetKvmKick, Checkpoint::NetTapReceive) => {
+            ("sends", "from the VMM to the host's stack")
+        }
         RequestKind::Transmit => ("sends", "from the doorbell to the host's stack"),
+        _ if lacks(Checkpoint::NetInject, Checkpoint::NetTapRead) => {
+            ("receives", "from its stack to the VMM")
+        }
         _ => ("receives", "from its stack to the interrupt"),
     };
     let (time, cause) = (unbroken(packets.time.p50_ns), cause(column));
@@ -313,8 +325,8 @@ fn total(found: &VmLayers) -> &'static str {
 
 /// The short form: a line for each card and direction.
 fn packet_latencies(found: &VmLayers) -> Table {
-    let note = "Transmitted: from the doorbell to the receipt by the host's stack; received: from the tap's queue to the interrupt's delivery. \
-         The guest's own part is not included.";
+    let note = "Transmitted: from the doorbell to the receipt by the host's stack; received: from the tap's queue to the interrupt's delivery; \
+         or the first and last event traced. The guest's own part is not included.";
     let idle = idle(found, "tap", "packets");
     Table::of("Latency by tap", &found.packets)
         .column(words("tap").broken(16, 8), |row| row.tap.clone())

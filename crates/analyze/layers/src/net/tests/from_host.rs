@@ -4,7 +4,7 @@ use super::{PAUSE, STEP, World};
 use crate::events::{HostEvent, Mark};
 use crate::join::joiner::Join;
 use crate::join::{Joined, Reason};
-use crate::net::from_host::batching;
+use crate::net::from_host::{VmmPart, batching};
 use crate::synthetic::{MAIN, VCPU, facts};
 use proptest::prelude::*;
 use vmtax_findings::{BatchKind, RequestKind};
@@ -12,13 +12,13 @@ use vmtax_model::{Checkpoint as C, QemuThread, Role};
 use vmtax_trace::{Leaves, Packet, Sched};
 
 /// Another process, which sends to the guest.
-const SENDER: i32 = 500;
-const LEN: u64 = 106;
+pub(super) const SENDER: i32 = 500;
+pub(super) const LEN: u64 = 106;
 /// The kernel's address for a packet.
-const SKB: u64 = 0x100;
+pub(super) const SKB: u64 = 0x100;
 
 /// Checkpoints of a packet that the guest sends, in the order of the path, each with its thread.
-const SENT: [(C, i32); 5] = [
+pub(super) const SENT: [(C, i32); 5] = [
     (C::NetKvmKick, VCPU),
     (C::NetTxWake, MAIN),
     (C::NetTx, MAIN),
@@ -26,7 +26,7 @@ const SENT: [(C, i32); 5] = [
     (C::NetTapReceive, MAIN),
 ];
 /// Checkpoints of a packet that the guest receives, in the order of the path, each with its thread.
-const RECEIVED: [(C, i32); 8] = [
+pub(super) const RECEIVED: [(C, i32); 8] = [
     (C::NetHostQueue, SENDER),
     (C::NetHostXmit, SENDER),
     (C::NetRxWake, MAIN),
@@ -101,7 +101,7 @@ fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own
         tid: WORKER,
         role: Role::Vhost,
     });
-    let mut join = Join::packets_from_host(&facts);
+    let mut join = Join::packets_from_host(&facts, VmmPart::Probes);
     world.host.iter().for_each(|event| join.host(event));
     let joined = join.finish();
     assert_eq!(joined.rejected, []);
@@ -157,7 +157,7 @@ fn a_vhost_worker_is_followed_by_its_schedule_and_its_work_is_a_layer_of_its_own
     }
 }
 
-fn event(checkpoint: C, skb: u64, len: u64) -> HostEvent {
+pub(super) fn event(checkpoint: C, skb: u64, len: u64) -> HostEvent {
     let mark = Mark {
         queue: Some(1),
         bytes: if checkpoint == C::NetRx { len + 12 } else { 1 },
@@ -186,7 +186,7 @@ fn event(checkpoint: C, skb: u64, len: u64) -> HostEvent {
 }
 
 /// Events a step apart, of one packet each time; gives when the last was.
-fn pass(world: &mut World, begin: u64, skb: u64, path: &[(C, i32)]) -> u64 {
+pub(super) fn pass(world: &mut World, begin: u64, skb: u64, path: &[(C, i32)]) -> u64 {
     let times = (begin..).step_by(STEP as usize);
     let passed = times.zip(path).map(|(at, (checkpoint, tid))| {
         world.host(at, *tid, false, event(*checkpoint, skb, LEN));
@@ -196,12 +196,12 @@ fn pass(world: &mut World, begin: u64, skb: u64, path: &[(C, i32)]) -> u64 {
 }
 
 fn join(world: &World) -> Joined {
-    let mut join = Join::packets_from_host(&facts());
+    let mut join = Join::packets_from_host(&facts(), VmmPart::Probes);
     world.host.iter().for_each(|event| join.host(event));
     join.finish()
 }
 
-fn requests_of_kind(joined: &Joined, kind: RequestKind) -> Vec<&crate::JoinedRequest> {
+pub(super) fn requests_of_kind(joined: &Joined, kind: RequestKind) -> Vec<&crate::JoinedRequest> {
     joined
         .requests
         .iter()
@@ -310,6 +310,15 @@ fn of_several_in_one_turn_of_the_loop_each_has_its_own_events() {
         (batches[0].kind, batches[0].packets, batches[0].batches),
         (BatchKind::Interrupt, 2, 1)
     );
+}
+
+#[test]
+fn an_interrupt_behind_a_write_to_the_tap_is_of_something_else() {
+    let mut world = World::default();
+    let told = pass(&mut world, PAUSE, SKB, &RECEIVED[..7]);
+    world.host(told + STEP, MAIN, false, event(C::NetTapWrite, SKB, LEN));
+    pass(&mut world, told + 2 * STEP, SKB, &RECEIVED[7..]);
+    assert_eq!(join(&world).requests[0].end(), told);
 }
 
 #[test]

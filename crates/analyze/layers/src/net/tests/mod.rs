@@ -1,5 +1,6 @@
 //! Round trips made up, with every moment of theirs known.
 
+mod by_calls;
 mod from_both;
 mod from_host;
 mod round_trips;
