@@ -2,7 +2,7 @@
 //! available and of those that were used, and each head is made available and used in turn.
 
 use super::snapshot::Snapshot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// State of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +37,15 @@ impl Heads {
             heads.iter().enumerate().map(back).collect()
         };
         let (available, used) = (newest(&snapshot.heads), newest(&snapshot.used_heads));
+        let parts = parts(snapshot, available.keys());
+        let is_no_head = |slot: u16| {
+            let link = snapshot.links.get(usize::from(slot));
+            parts.contains(&slot) || link.is_some_and(|link| !link.is_written)
+        };
         let state = |head: u16| match (available.get(&head), used.get(&head)) {
             // It was used at or behind the position at which it was made available: not before that.
             (Some(made), Some(done)) if *made >= *done + snapshot.in_flight() => Head::Free,
-            (None, _) if snapshot.is_written.get(usize::from(head)) == Some(&false) => Head::Free,
+            (None, _) if is_no_head(head) => Head::Free,
             _ => Head::Unknown,
         };
         let mut heads = Heads {
@@ -122,4 +127,18 @@ impl Heads {
         let is_known = self.count(Head::InFlight) == snapshot.in_flight();
         is_known.then(|| in_flight.map(|(head, _)| head).collect())
     }
+}
+
+/// The descriptors behind these heads, which were made available lately: as one was written then, as part of a chain, it is none that has
+/// been in flight as a head for longer.
+fn parts<'a>(snapshot: &Snapshot, heads: impl Iterator<Item = &'a u16>) -> BTreeSet<u16> {
+    let next = |slot: u16| snapshot.links.get(usize::from(slot))?.next;
+    let mut parts = BTreeSet::new();
+    for head in heads {
+        let mut slot = next(*head);
+        while let Some(part) = slot.filter(|part| parts.insert(*part)) {
+            slot = next(part);
+        }
+    }
+    parts
 }

@@ -59,10 +59,31 @@ pub(super) struct Snapshot {
     /// Heads that were last made available and used, the newest last; of a split queue.
     pub heads: Vec<u16>,
     pub used_heads: Vec<u16>,
-    /// True of each descriptor of a split queue that the driver has ever written.
-    pub is_written: Vec<bool>,
+    /// The table of a split queue.
+    pub links: Vec<Link>,
     /// Slots of a packed queue whose requests are not used.
     pub slots: Vec<u16>,
+}
+
+/// A descriptor in the table of a split queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link {
+    /// The driver has written it.
+    pub is_written: bool,
+    /// The next one in its chain.
+    pub next: Option<u16>,
+}
+
+impl Link {
+    fn read(bytes: &[u8]) -> Link {
+        // An older driver links those that it has not written yet: address and length are 0.
+        let is_written = bytes.iter().take(12).any(|byte| *byte != 0);
+        let next = match bytes {
+            [.., flags, _, low, high] if flags & 1 != 0 => Some(u16::from_le_bytes([*low, *high])),
+            _ => None,
+        };
+        Link { is_written, next }
+    }
 }
 
 impl Snapshot {
@@ -151,10 +172,9 @@ impl Ring {
                 doorbell_at: Some(u32::from(doorbell_at)).filter(|at| *at != 0),
                 heads: newest(made, made_later, &head)?,
                 used_heads: newest(done, done_later, &used_head)?,
-                // An older driver links those that it has not written yet: address and length are 0.
-                is_written: descriptors
+                links: descriptors
                     .chunks(DESCRIPTOR as usize)
-                    .map(|one| one.iter().take(12).any(|byte| *byte != 0))
+                    .map(Link::read)
                     .collect(),
                 slots: Vec::new(),
             });
@@ -213,7 +233,7 @@ impl Ring {
                 doorbell_at,
                 heads: Vec::new(),
                 used_heads: Vec::new(),
-                is_written: Vec::new(),
+                links: Vec::new(),
                 slots: slots.collect(),
             });
         }
