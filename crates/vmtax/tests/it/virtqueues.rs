@@ -1,7 +1,7 @@
 //! Virtqueues that are read from a VM's memory alone are those of which QEMU's monitor tells.
 
-use crate::common::boot_guest::{BootGuest, ask, random_requests};
-use crate::common::{Place, Signal, shared_folder, until};
+use crate::common::boot_guest::{BootGuest, ask, random_requests, unhurried_reads};
+use crate::common::{Place, Signal, json as parsed, shared_folder, until};
 use crate::kvm_guest::kvm;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -141,4 +141,49 @@ fn requests_in_flight_in_a_packed_queue_are_those_of_qemu() {
         let packed = "--qemu-arg=-global --qemu-arg=virtio-blk-pci.packed=on";
         compare_in_linux(&guest, packed, Format::Packed);
     }
+}
+
+/// The sentence that the diagnosis of a VM has about requests that stay.
+fn stalled(place: &Place, pid: i32, out: &str) -> Option<String> {
+    let words = format!("diagnose {pid} --level 1 --duration 4s --json --output {out}");
+    let report = parsed(&place.vmtax(&words).start(120).outcome().exits(0).stdout);
+    let causes = report["findings"]["causes"].as_array().unwrap().clone();
+    let mut causes = causes.iter();
+    let cause = causes.find(|cause| cause["rule"] == "vm-stalled-requests")?;
+    let text = cause["finding"].as_str().unwrap();
+    Some(text.replace('\u{a0}', " "))
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_disk_that_completes_nothing_is_found_and_one_that_works_is_not() {
+    let place = Place::new();
+    let sector = unhurried_reads(&[0x80], 14);
+    let vm = BootGuest::start(&place, "stalled", "tcg", &sector, "", "");
+    vm.ask("cont");
+    let (pid, socket) = (vm.pid() as i32, place.path("stalled.test"));
+    let (_, path, _) = confirmed(pid, &socket);
+    assert_eq!(stalled(&place, pid, "healthy"), None);
+    // 4 KiB take 40 s.
+    let limit = |bps: u32| {
+        let arguments = json!({
+            "id": path, "bps": bps, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": 0,
+        });
+        ask(
+            &socket,
+            &json!({ "execute": "block_set_io_throttle", "arguments": arguments }),
+        );
+    };
+    limit(100);
+    std::thread::sleep(Duration::from_secs(1));
+    let found = stalled(&place, pid, "stalled").unwrap();
+    let expected =
+        "QEMU has taken 1 request (1 read) from the queue of disk0 and has completed none for ";
+    let is_expected = found.starts_with(expected)
+        || found.starts_with("1 request (1 read) of the guest lies in the queue of disk0 for ");
+    assert!(is_expected, "{found}");
+    let report = place.vmtax("report stalled").succeeds();
+    report.shows("from the queue of disk0");
+    limit(0);
+    assert_eq!(stalled(&place, pid, "again"), None);
 }
