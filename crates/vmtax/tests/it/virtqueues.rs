@@ -34,7 +34,6 @@ fn areas(queue: &Value) -> [u64; 3] {
 fn confirmed(pid: i32, socket: &Path) -> (Virtqueue, String, Value) {
     until("a queue is confirmed", || {
         let found = Virtqueues::find(pid).unwrap();
-        assert!(found.searched().is_complete, "{:?}", found.searched());
         let truths = queues_of_qemu(socket);
         let found = found.confirmed();
         found.into_iter().find_map(|queue| {
@@ -177,13 +176,11 @@ fn a_disk_that_completes_nothing_is_found_and_one_that_works_is_not() {
     limit(100);
     std::thread::sleep(Duration::from_secs(1));
     let found = stalled(&place, pid, "stalled").unwrap();
-    let expected =
-        "QEMU has taken 1 request (1 read) from the queue of disk0 and has completed none for ";
-    let is_expected = found.starts_with(expected)
-        || found.starts_with("1 request (1 read) of the guest lies in the queue of disk0 for ");
-    assert!(is_expected, "{found}");
+    // The firmware does not use the event index, so nothing shows whether QEMU has taken it.
+    let expected = "1 request (1 read) of the guest lies in the queue of disk0 for ";
+    assert!(found.starts_with(expected), "{found}");
     let report = place.vmtax("report stalled").succeeds();
-    report.shows("from the queue of disk0");
+    report.shows("the queue of disk0");
     limit(0);
     assert_eq!(stalled(&place, pid, "again"), None);
 }
