@@ -32,5 +32,5 @@ targets! {
     recordings: dataset, guest_file, latency, recording;
     texts: fio, mcp, plan, review, thresholds, tools, twin;
     traces: packet, trace_dat, trace_format, trace_pages, trace_perf, trace_simple, trace_text;
-    vmms: console, domain_stats, memory_tree, monitor_counters, process_files, vm_settings;
+    vmms: console, domain_stats, memory_tree, monitor_counters, process_files, rings, vm_settings;
 }

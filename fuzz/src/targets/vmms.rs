@@ -40,6 +40,21 @@ pub fn process_files(data: &[u8]) {
     assert!(memory == 0 || maps.windows(3).any(|part| part == b" rw"));
 }
 
+/// Virtqueues of a guest that forges them: the number of words of the VMM's own memory, these words, and the guest's memory at two moments.
+pub fn rings(data: &[u8]) {
+    let Some((words, data)) = data.split_first() else {
+        return;
+    };
+    let (own, guest) = data.split_at(data.len().min(8 * usize::from(*words)));
+    let (before, after) = guest.split_at(guest.len() / 2);
+    for queue in vmtax_vmm::ring::read_bytes(own, before, after) {
+        assert!(queue.served >= 100 && queue.in_flight <= queue.size);
+        let read = queue.requests.map_or(0, |requests| requests.len());
+        assert!(read <= queue.in_flight as usize, "{read} requests");
+        assert!(queue.stall.is_none_or(|(_, lying)| lying <= queue.size));
+    }
+}
+
 /// Answers of a hostile QEMU when its counters are read.
 pub fn monitor_counters(data: &[u8]) {
     let Ok(answer) = serde_json::from_slice::<Value>(data) else {

@@ -118,6 +118,7 @@ fn rates_in(window: &Window, facts: &VmFacts, before: &VmCounters, after: &VmCou
         exits: counters.get(EXITS).map(exits),
         traced_exits: None,
         io: all_disks(window, &before.disks, &after.disks),
+        stalled_queues: after.stalled_queues.clone(),
         disks: disks(window, &before.disks, &after.disks),
         guest: guests.map(|(before, after)| guest(window, before, after)),
         nics: nics(window, facts, &before.nics, &after.nics),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 use vmtax_model::{
     Accelerator, BlockedThread, Counter, CounterMap, ImportFacts, KernelFailure, Manager, Missing,
-    ProcessStop, Role, RunState, VmFacts, VmSettings, Vmm,
+    ProcessStop, Role, RunState, StalledQueue, VmFacts, VmSettings, Vmm,
 };
 
 /// A VM in one interval. What is not known is null.
@@ -61,6 +61,9 @@ pub struct VmRates {
     pub disks: Vec<DiskRates>,
     /// Of all disks.
     pub io: Option<IoRates>,
+    /// Virtqueues of disks in which requests stayed without one being completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stalled_queues: Vec<StalledQueue>,
     /// Figures of the guest itself; null without an agent in it that answers.
     pub guest: Option<GuestRates>,
     /// Rates of the VM's tap devices.

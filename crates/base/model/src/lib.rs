@@ -84,7 +84,7 @@ pub use vm::{
 pub use vm_counters::{
     BlockDevice, DaemonCounters, DeviceUser, DiskCounters, GuestCounters, GuestDiskCounters,
     HostActivity, HostCounters, LatencyHistogram, NicCounters, NotObserved, NumaBalancing,
-    ProcessCpu, RequestCounters, ThreadCounters, VmCounters, VmSamples,
+    ProcessCpu, RequestCounters, StalledQueue, ThreadCounters, VmCounters, VmSamples,
 };
 pub use vm_settings::{
     CLOCK_SOURCE_FILE, CpuQuota, CpuWeight, DiskSettings, FAST_CLOCK_SOURCES, GuestDiskSettings,

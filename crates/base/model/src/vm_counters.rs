@@ -35,6 +35,9 @@ pub struct VmCounters {
     pub counters: CounterMap<u64>,
     /// Counters of the guest's disks.
     pub disks: Vec<DiskCounters>,
+    /// Virtqueues of disks in which requests stayed; read by `vmtax diagnose` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stalled_queues: Vec<StalledQueue>,
     /// Counters of the VM's tap devices.
     pub nics: Vec<NicCounters>,
     /// Counters of the guest itself; null without an agent in it that answers.
@@ -182,6 +185,19 @@ pub struct DiskCounters {
     pub in_flight: Option<u64>,
     /// Latencies since QEMU's histograms were set, of reads, writes, flushes; null where they are not set.
     pub histograms: Option<Vec<LatencyHistogram>>,
+}
+
+/// A virtqueue of a disk in which requests stayed without one being completed, as the guest's memory shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StalledQueue {
+    /// Requests that were in the queue for the whole time.
+    pub requests: u32,
+    /// Time in which none of the queue's requests was completed, s; at least, as it began before the first sample.
+    pub seconds: f64,
+    /// Requests in the queue that came after the VMM last found it empty; 0: the VMM has taken all. Null where the device does not say.
+    pub since_empty: Option<u32>,
+    /// Reads, writes, flushes and others among these requests; null where they could not be read, or others came later.
+    pub operations: Option<[u32; 4]>,
 }
 
 /// Requests of one kind.

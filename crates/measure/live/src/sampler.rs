@@ -143,6 +143,7 @@ impl Sampler {
             kernel_failure: kernel_failure(pid, &mut self.consoles),
             counters,
             disks: self.disks(answers.disks, stats),
+            stalled_queues: Vec::new(),
             nics: interfaces(pid, &taps),
             monitor_ns,
             daemons: self.daemons.iter().filter_map(Daemon::counters).collect(),

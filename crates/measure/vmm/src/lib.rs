@@ -5,6 +5,7 @@
 pub mod kvm;
 mod process;
 pub mod qemu;
+pub mod ring;
 mod vm;
 
 pub use process::NoMonitor;

@@ -58,6 +58,7 @@ mod top_screen;
 mod tune;
 mod tune_guest;
 mod tune_like;
+mod virtqueues;
 mod vm_layers;
 mod vm_network;
 mod vm_settings;

@@ -37,6 +37,7 @@ mod vm_io;
 mod vm_memory;
 mod vm_network;
 mod vm_serving;
+mod vm_stalled;
 mod vm_virtiofsd;
 mod warning;
 
@@ -210,6 +211,7 @@ const RULES: &[&Rule] = &[
     &vm_network::VM_SLIRP,
     &vm_network::VM_SMALL_SEGMENTS,
     &vm_network::VM_TAP_IN_MAIN_LOOP,
+    &vm_stalled::VM_STALLED_REQUESTS,
     &vm_io::VM_SLOW_DEVICE,
     &vm_io::VM_SLOW_REQUESTS,
     &vm_io::VM_QUEUED_REQUESTS,

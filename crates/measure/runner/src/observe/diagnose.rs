@@ -1,7 +1,7 @@
 //! A running VM under every observer that the rights allow, one after another, so that none is in the figures of another.
 
 use super::observer::{Stop, wait};
-use super::{profile, vm_layers};
+use super::{profile, queues, vm_layers};
 use crate::RunError;
 use std::time::Duration;
 use vmtax_configuration::configuration_of;
@@ -135,12 +135,27 @@ fn counters(
         ObservedVm::ALL_LEVELS => COUNTERS,
         _ => 1.0,
     };
-    wait(spec.time().mul_f64(share), stop);
+    let time = spec.time().mul_f64(share);
+    // Of a VM that does not run all requests stay where they are.
+    let is_running =
+        !matches!(before.state, Some(RunState::Stopped(_))) && before.process_stop.is_none();
+    let queues = match level >= Level::Histograms && is_running {
+        true => queues::stalled(pid, time, stop),
+        false => {
+            wait(time, stop);
+            Ok(Vec::new())
+        }
+    };
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid })?;
     let devices = vm.disks.iter().filter_map(|disk| disk.host_device);
     let host = HostSample::take().since(&host_before, pid, &devices.collect());
     after.settings.configuration = configuration_of(pid);
     let mut missing = Vec::new();
+    match queues {
+        Ok(stalled) => after.stalled_queues = stalled,
+        Err(_) if vm.disks.is_empty() => {}
+        Err(not_read) => missing.push(not_read),
+    }
     if level >= Level::Histograms {
         // Nothing of a process that is stopped answers.
         let vm = fleet.vm(pid).filter(|_| after.process_stop.is_none());

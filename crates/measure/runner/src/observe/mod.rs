@@ -4,6 +4,7 @@ mod blocks;
 mod diagnose;
 mod observer;
 mod profile;
+mod queues;
 mod tune;
 mod vm_blocks;
 

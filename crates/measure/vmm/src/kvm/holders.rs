@@ -99,22 +99,42 @@ fn is_forked_copy(pid: i32, held: &KvmDescriptors) -> bool {
 /// The guest's memory by the mappings of its VMM, bytes: all writable ones of 64 MiB and more, or the largest where none is so large.
 /// An estimate: nothing shows to others which of them KVM uses.
 pub(crate) fn guest_memory(maps: &str) -> u64 {
-    let sizes: Vec<u64> = maps.lines().filter_map(writable_bytes).collect();
-    let large = sizes.iter().filter(|size| **size >= MIN_MEMORY);
-    let sum = large.copied().fold(0, u64::saturating_add);
-    match sum {
-        0 => sizes.into_iter().max().unwrap_or(0),
-        sum => sum,
+    let sizes = guest_mappings(maps).into_iter().map(|(_, size)| size);
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// The mappings that are counted as the guest's memory: begin and size of each, bytes.
+pub(crate) fn guest_mappings(maps: &str) -> Vec<(u64, u64)> {
+    let all = || maps.lines().filter_map(writable);
+    let large: Vec<(u64, u64)> = all().filter(|(_, size)| *size >= MIN_MEMORY).collect();
+    match large.is_empty() {
+        true => all().max_by_key(|(_, size)| *size).into_iter().collect(),
+        false => large,
     }
 }
 
-/// Size of a mapping that is read and written.
-fn writable_bytes(line: &str) -> Option<u64> {
+/// The mappings of a VMM's own data: private, writable, and none of the guest's.
+pub(crate) fn own_mappings(maps: &str) -> Vec<(u64, u64)> {
+    let guest = guest_mappings(maps);
+    let is_of_guest = |mapping: &(u64, u64)| {
+        let mut all = guest.iter();
+        all.any(|(start, size)| mapping.0 >= *start && mapping.0 - start < *size)
+    };
+    let private = maps.lines().filter(|line| line.contains(" rw-p "));
+    private
+        .filter_map(writable)
+        .filter(|mapping| !is_of_guest(mapping))
+        .collect()
+}
+
+/// Begin and size of a mapping that is read and written, and not executed.
+fn writable(line: &str) -> Option<(u64, u64)> {
     let (range, rest) = line.split_once(' ')?;
     let (from, to) = range.split_once('-')?;
     let address = |hex: &str| u64::from_str_radix(hex, 16).ok();
-    let size = address(to)?.checked_sub(address(from)?)?;
-    rest.starts_with("rw").then_some(size)
+    let from = address(from)?;
+    let size = address(to)?.checked_sub(from)?;
+    rest.starts_with("rw-").then_some((from, size))
 }
 
 /// The name in a line of mappings: what follows five columns, and may have blanks.

@@ -1,0 +1,72 @@
+//! Requests that stay in the virtqueues of a running VM, read from the guest's memory: without its monitor, and of any VMM.
+
+use super::observer::{Stop, wait};
+use std::io;
+use std::time::{Duration, Instant};
+use vmtax_model::{Missing, StalledQueue};
+use vmtax_vmm::ring::{BlockRequest, Operation, Virtqueue, Virtqueues};
+
+/// Time between two samples of the queues.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// A healthy disk completes a request sooner.
+const MIN_STALL: Duration = Duration::from_secs(1);
+
+/// Samples the virtqueues of a VM until the time has passed or `stop` says so. Returns those of disks in which requests stayed for a
+/// second and more until the end.
+///
+/// # Errors
+/// [`Missing`] where the memory of its process cannot be read; the time has passed then, too.
+pub(super) fn stalled(
+    pid: i32,
+    time: Duration,
+    stop: &Stop<'_>,
+) -> Result<Vec<StalledQueue>, Missing> {
+    let begun = Instant::now();
+    let left = || time.saturating_sub(begun.elapsed());
+    let mut queues = match Virtqueues::find(pid) {
+        Ok(queues) => queues,
+        Err(error) => {
+            wait(left(), stop);
+            return Err(not_read(pid, &error));
+        }
+    };
+    while !left().is_zero() && !stop() {
+        wait(SAMPLE_INTERVAL.min(left()), stop);
+        queues.sample();
+    }
+    Ok(queues.confirmed().iter().filter_map(of_disk).collect())
+}
+
+/// A queue of a disk, if requests stay in it.
+fn of_disk(queue: &Virtqueue) -> Option<StalledQueue> {
+    let (time, requests) = queue.stall.filter(|(time, _)| *time >= MIN_STALL)?;
+    queue.is_disk.then(|| StalledQueue {
+        requests,
+        seconds: time.as_secs_f64(),
+        since_empty: queue.since_empty,
+        // Those that came later are not among them.
+        operations: queue
+            .requests
+            .as_deref()
+            .filter(|all| all.len() == requests as usize)
+            .map(operations),
+    })
+}
+
+/// Numbers of reads, writes, flushes and others.
+fn operations(requests: &[BlockRequest]) -> [u32; 4] {
+    use Operation::{Flush, Other, Read, Write};
+    [Read, Write, Flush, Other].map(|operation| {
+        let same = requests.iter();
+        same.filter(|request| request.operation == operation)
+            .count() as u32
+    })
+}
+
+fn not_read(pid: i32, error: &io::Error) -> Missing {
+    Missing {
+        what: "requests that stay in virtqueues".to_owned(),
+        why: format!("the memory of process {pid} cannot be read ({error})"),
+        fix: "run vmtax as root".to_owned(),
+    }
+}
