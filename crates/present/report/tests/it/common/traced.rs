@@ -282,12 +282,15 @@ fn moved() -> Value {
     json!([
         {"name": LiveMetric::Latency.label(), "unit": "ns", "before": 46e6, "after": 881e3, "comparison": ratio(0.02, "faster")},
         {"name": "p99 request latency", "unit": "ns", "before": 1e6, "after": 2e6, "comparison": ratio(2.0, "slower")},
-        {"name": LiveMetric::Run.label(), "unit": "fraction", "before": 0.0, "after": 0.12, "comparison": null},
+        {"name": LiveMetric::Requests.label(), "unit": "per second", "before": 41.0, "after": 157.5, "comparison": ratio(3.84, "faster")},
+        {"name": LiveMetric::Throughput.label(), "unit": "bytes per second", "before": 645e3, "after": 161e3, "comparison": ratio(0.25, "slower")},
+        {"name": LiveMetric::Run.label(), "unit": "fraction", "before": 0.059, "after": 0.13, "comparison": ratio(2.2, "differs")},
+        {"name": "run-queue wait of the vCPUs (%RDY)", "unit": "fraction", "before": 0.0, "after": 0.12, "comparison": null},
     ])
 }
 
 fn not_tried() -> Value {
-    json!([{"action": "Use raw images", "line": "qemu-img convert", "why": "needs a restart of the VM"}, {"action": "Pin", "line": "", "why": "needs your decision"}])
+    json!([{"finding": "qcow2 reads tables, too.", "action": "Use raw images", "line": "qemu-img convert", "why": "needs a restart of the VM"}, {"action": "Pin", "line": "", "why": "needs your decision"}])
 }
 
 /// A tuning of a running VM.
