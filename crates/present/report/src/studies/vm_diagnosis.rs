@@ -28,6 +28,8 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a
             .as_ref()
             .map(|layers| ("requests", layers.seconds)),
     ];
+    // Reasons for a "–" in the table of latencies: no cause is hidden there, so the answer does not name them.
+    let of_requests = found.layers.iter().flat_map(vm_layers::missing);
     let observed = observed.into_iter().flatten();
     let observed = observed
         .map(|(what, s)| format!("{what} for {s:.1} s"))
@@ -40,7 +42,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a
         next: next(found, &origin.command),
         advice: found.causes.iter().take(SHOWN).cloned().collect(),
         notices: vec![
-            Notice::not_observed(vm::missing(found.missing.iter())),
+            Notice::not_observed(vm::missing(found.missing.iter().chain(of_requests))),
             Notice::notes(
                 "Settings worth checking (cost not measured)",
                 settings(found),

@@ -174,7 +174,8 @@ pub fn diagnosed(is_starved: bool) -> VmDiagnosis {
     });
     let mut host = super::host();
     host.cpu.online = 8;
-    vmtax_analysis::diagnosis(&samples, &host, Some(profile), None).unwrap()
+    let layers = is_starved.then(|| vm_requests(true));
+    vmtax_analysis::diagnosis(&samples, &host, Some(profile), layers).unwrap()
 }
 
 /// A running VM's requests: the host's device shows, or not; none of one disk is matched.
@@ -182,14 +183,19 @@ pub fn vm_requests(from_host: bool) -> VmLayers {
     let mut layers = of_run(Machine::KVM, &["vda, reads", "vdb, flushes"], from_host);
     matched(&mut layers.columns[0], 4_321, 4_315);
     matched(&mut layers.columns[1], 9, 0);
+    layers.columns[1].missing.push(Missing {
+        what: "the host's block device beneath vdb".to_owned(),
+        why: "qcow2 puts the guest's bytes elsewhere in the file, so they cannot be found on the device".to_owned(),
+        fix: "use a raw image on one disk".to_owned(),
+    });
     let reads = &layers.columns[0];
     let gavg = reads.traced.mean_ns / 1e3;
     let of_device = reads.rows.iter().filter(|row| row.layer == Layer::Device);
     let davg = of_device.map(|row| row.time.mean_ns).sum::<f64>() / 1e3;
     let requests = json!([
-        {"disk": "vda", "file": "/img/a.qcow2", "format": "qcow2", "thread": "iothread io0", "kind": "read", "requests": 4_321, "followed": 4_315,
+        {"disk": "vda", "file": "/img/a.raw", "format": "raw", "thread": "iothread io0", "kind": "read", "requests": 4_321, "followed": 4_315,
          "per_s": 432.1, "in_flight": 432.1 * gavg / 1e6, "gavg": summary(gavg), "kavg": summary(gavg - davg), "davg": summary(davg)},
-        {"disk": "vdb", "file": null, "format": null, "thread": "", "kind": "flush", "requests": 9, "followed": 0,
+        {"disk": "vdb", "file": "/img/b.qcow2", "format": "qcow2", "thread": "", "kind": "flush", "requests": 9, "followed": 0,
          "per_s": 0.9, "in_flight": 0.0, "gavg": summary(90.0), "kavg": null, "davg": null},
     ]);
     traced(&layers, &requests, &Value::Null)
