@@ -183,7 +183,7 @@ Examples:
     List(ListArgs),
     /// Show a metric over all runs, and where it changed
     #[command(
-        after_help = "Every run adds its figures to a directory of Parquet files (.history in --dir), which keeps them after a recording is deleted. Without METRIC it lists the metrics. Only runs under the same conditions are compared. See docs/history.md.
+        after_help = "Every run adds its metrics to a directory of Parquet files (.history in --dir), which keeps them after a recording is deleted; recordings of running VMs have no metrics. Without METRIC it lists the metrics. Only runs under the same conditions are compared. See docs/history.md.
 
 Examples:
   vmtax history
@@ -237,8 +237,8 @@ Examples:
     /// Serve tools to AI agents: Model Context Protocol over stdio
     #[command(
         after_help = "An AI client starts this as its MCP server. The tools are vms, list, report and diagnose at level 0 (host counters only): they change nothing in a VM \
-and taint no libvirt domain. --allow observe adds diagnose at every level, profile and layers of a running VM, which set latency histograms \
-for a time and taint libvirt domains as the commands do. No tool runs a given command, boots a guest or changes a setting. \
+and taint no libvirt domain. --allow observe adds diagnose at every level, profile and layers of a running VM, which taint libvirt domains \
+as the commands do; diagnose above level 0 sets QEMU's latency histograms for a time. No tool runs a given command, boots a guest or changes a setting. \
 Each answer is the first sentence of the report and the JSON of the command. See docs/mcp.md.
 
 Examples:
