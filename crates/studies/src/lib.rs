@@ -30,7 +30,7 @@ pub use import::imported;
 pub use layers::LayersOptions;
 pub use options::{
     CommonOptions, GuestOptions, GuestSettings, LazyHost, MeasurementOptions, OptionsError,
-    StudyOptions, duration, key_value,
+    StudyOptions, duration, fraction, key_value,
 };
 pub use overhead::OverheadOptions;
 pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_of_guests};

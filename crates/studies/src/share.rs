@@ -64,7 +64,7 @@ pub struct ShareOptions {
     /// 9p,msize=512000,cache=loose virtiofs virtiofs,cache=always nfs4 disk erofs that this host supports]
     #[arg(value_name = "METHOD")]
     methods: Vec<String>,
-    /// Fewer methods and a smaller tree, in four minutes
+    /// Fewer methods and a smaller tree: under 4 minutes on 2 idle cores
     #[arg(long)]
     quick: bool,
     /// Share this directory read-only, instead of a generated tree

@@ -40,7 +40,7 @@ const MAX_BYTES: u64 = 1 << 30;
     mut_arg("cpus", with_help(VCPUS_HELP)),
     mut_arg("memory", with_help(MEMORY_HELP)),
     mut_arg("pinning", with_help(PINNING_HELP)),
-    after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with an upper bound of the gain of each. \
+    after_help = "With --vm: diagnoses the VM first (10 s, also with --dry-run, whose plan depends on it), then lists the live changes that address what it found, with the part of the VM's time that each cause takes. \
 With --apply each change is made, read back, measured against the previous setting (without, with, with, without; under the VM's own load) and reverted. \
 Changes that help are measured a second time, and kept if they help again; `vmtax undo` reverts to the original settings. Nothing is restarted. \
 The original settings are saved before the first change: if vmtax is killed, its watchdog restores them; if that is killed, too, `vmtax undo` or the next vmtax command that measures.
@@ -119,7 +119,16 @@ impl TuneOptions {
                 "a running VM is neither replugged nor restarted: --allow takes live and host with --vm",
             );
         }
-        plan_of_vm(vm, DIAGNOSED_S, VmStudy::Diagnose).map(Some)
+        let plan = plan_of_vm(vm, DIAGNOSED_S, VmStudy::Diagnose)?;
+        match &plan.study {
+            Study::Vm(_, observed) if self.apply && !vmtax_vmm::is_ours(observed.process.pid) => {
+                let pid = observed.process.pid;
+                OptionsError::usage(format!(
+                    "--apply changes the VM of process {pid}, which belongs to another user: run vmtax as root"
+                ))
+            }
+            _ => Ok(Some(plan)),
+        }
     }
 
     /// Returns the metric of a running VM that is named.
@@ -164,6 +173,7 @@ impl TuneOptions {
             metric: command.or(self.live_metric()?.map(TuneMetric::Vm)),
             candidates: Vec::new(),
             not_tried: Vec::new(),
+            unobserved: found.unobserved().map(str::to_owned),
         };
         self.sort(found, &mut spec);
         settle(&mut spec, answers);
@@ -182,15 +192,17 @@ impl TuneOptions {
     /// The remedies of the causes: those that are tried, and the others with the reason.
     fn sort(&self, found: &VmDiagnosis, spec: &mut TuneSpec) {
         for cause in &found.causes {
+            let untried = |action: &str, why| NotTried {
+                finding: cause.finding.clone(),
+                ..untried(action.to_owned(), why)
+            };
             if let Some(change) = &cause.change {
                 let is_known = spec
                     .candidates
                     .iter()
                     .any(|known| known.change.settings == change.settings);
                 match self.fault(change, cause.gain) {
-                    Some(why) => {
-                        spec.not_tried.push(untried(change.action.clone(), why));
-                    }
+                    Some(why) => spec.not_tried.push(untried(&change.action, why)),
                     None if is_known => {}
                     None => spec.candidates.push(Candidate {
                         rule: cause.rule.clone(),
@@ -212,7 +224,7 @@ impl TuneOptions {
             spec.not_tried
                 .extend(others.into_iter().map(|remedy| NotTried {
                     line: remedy.line.clone(),
-                    ..untried(remedy.action.clone(), why(remedy))
+                    ..untried(&remedy.action, why(remedy))
                 }));
         }
     }
@@ -257,7 +269,10 @@ fn settle(spec: &mut TuneSpec, answers: &BTreeMap<String, LimitAnswer>) {
         let action = &candidate.change.action;
         match answers.get(action) {
             Some(LimitAnswer::Keep) => {
-                not_tried.push(untried(action.clone(), "you chose to keep the limit"));
+                not_tried.push(NotTried {
+                    finding: candidate.finding.clone(),
+                    ..untried(action.clone(), "you chose to keep the limit")
+                });
                 false
             }
             Some(LimitAnswer::Raise(raised)) => {
@@ -360,6 +375,7 @@ mod tests {
             metric: None,
             candidates: ["Remove a", "Remove b", "Remove c"].map(candidate).to_vec(),
             not_tried: Vec::new(),
+            unobserved: None,
         };
         let answers = [
             ("Remove a".to_owned(), LimitAnswer::Keep),

@@ -19,7 +19,7 @@ use vmtax_model::{Machine, Metric};
 use vmtax_studies::reproduce::ReproduceOptions;
 use vmtax_studies::{
     CompareOptions, DiagnoseOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions,
-    ScaleOptions, ShareOptions, TuneOptions,
+    ScaleOptions, ShareOptions, TuneOptions, fraction,
 };
 
 /// Measure the overhead of QEMU/KVM guests against their host, find the layer that causes it, profile running VMs.
@@ -183,7 +183,7 @@ Examples:
     List(ListArgs),
     /// Show a metric over all runs, and where it changed
     #[command(
-        after_help = "Every run adds its figures to a directory of Parquet files (.history in --dir), which keeps them after a recording is deleted. Without METRIC it lists the metrics. Only runs under the same conditions are compared. See docs/history.md.
+        after_help = "Every run adds its metrics to a directory of Parquet files (.history in --dir), which keeps them after a recording is deleted; recordings of running VMs have no metrics. Without METRIC it lists the metrics. Only runs under the same conditions are compared. See docs/history.md.
 
 Examples:
   vmtax history
@@ -237,8 +237,8 @@ Examples:
     /// Serve tools to AI agents: Model Context Protocol over stdio
     #[command(
         after_help = "An AI client starts this as its MCP server. The tools are vms, list, report and diagnose at level 0 (host counters only): they change nothing in a VM \
-and taint no libvirt domain. --allow observe adds diagnose at every level, profile and layers of a running VM, which set latency histograms \
-for a time and taint libvirt domains as the commands do. No tool runs a given command, boots a guest or changes a setting. \
+and taint no libvirt domain. --allow observe adds diagnose at every level, profile and layers of a running VM, which taint libvirt domains \
+as the commands do; diagnose above level 0 sets QEMU's latency histograms for a time. No tool runs a given command, boots a guest or changes a setting. \
 Each answer is the first sentence of the report and the JSON of the command. See docs/mcp.md.
 
 Examples:
@@ -337,8 +337,8 @@ pub struct FleetArgs {
         default_value = "host_cpu_model_name"
     )]
     pub class: Vec<String>,
-    /// Smallest difference that counts, %
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = min_effect)]
+    /// Smallest difference that matters: 2%, or 0.02
+    #[arg(long, value_name = "FRACTION", default_value = "2%", value_parser = fraction)]
     pub min_effect: f64,
     /// Print JSON
     #[arg(long)]
@@ -349,19 +349,6 @@ pub struct FleetArgs {
     /// Write an HTML page with charts into this file
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-/// A percentage from 0 to 100.
-fn min_effect(text: &str) -> Result<f64, String> {
-    let value: f64 = text
-        .trim_end_matches('%')
-        .parse()
-        .map_err(|_| format!("'{text}' is no number"))?;
-    if (0.0..=100.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("{text} is not between 0 and 100"))
-    }
 }
 
 #[derive(Debug, Args)]

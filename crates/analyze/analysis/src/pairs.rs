@@ -3,8 +3,8 @@
 use crate::compare::{InterimAnalyses, decide};
 use crate::estimate::median_of;
 use std::sync::LazyLock;
-use vmtax_findings::{BeforeAfter, Comparison};
-use vmtax_model::Interval;
+use vmtax_findings::{BeforeAfter, Comparison, Verdict};
+use vmtax_model::{Better, Interval};
 
 /// Pairs at most for one question: after 8, 11 and 15 of them it is analysed.
 pub(crate) const MAX_PAIRS: u32 = 15;
@@ -128,8 +128,14 @@ pub(crate) fn medians(pairs: &[(f64, f64)]) -> Option<[f64; 2]> {
     (!pairs.is_empty()).then_some([before, after])
 }
 
-/// Returns a figure's [`medians`], and how they compare where no ratio is undefined.
-pub(crate) fn before_after(name: &str, unit: &str, pairs: &[(f64, f64)]) -> Option<BeforeAfter> {
+/// Returns a figure's [`medians`], and how they compare where no ratio is undefined; `better` is the direction in which the
+/// figure is better, `None` where neither is.
+pub(crate) fn before_after(
+    name: &str,
+    unit: &str,
+    better: Option<Better>,
+    pairs: &[(f64, f64)],
+) -> Option<BeforeAfter> {
     let [before, after] = medians(pairs)?;
     let logs = pairs
         .iter()
@@ -141,6 +147,48 @@ pub(crate) fn before_after(name: &str, unit: &str, pairs: &[(f64, f64)]) -> Opti
         unit: unit.to_owned(),
         before,
         after,
-        comparison: series.comparison().filter(|_| is_whole),
+        comparison: series
+            .comparison()
+            .filter(|_| is_whole)
+            .map(|of_costs| Comparison {
+                verdict: directed(of_costs.verdict, better),
+                ..of_costs
+            }),
     })
+}
+
+/// Returns the result for a figure that is better in this direction, from the result that it has as a cost.
+fn directed(of_cost: Verdict, better: Option<Better>) -> Verdict {
+    match (of_cost, better) {
+        (Verdict::Slower, Some(Better::Higher)) => Verdict::Faster,
+        (Verdict::Faster, Some(Better::Higher)) => Verdict::Slower,
+        (Verdict::Slower | Verdict::Faster, None) => Verdict::Differs,
+        (unchanged, _) => unchanged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_follows_the_direction_of_its_figure() {
+        let rises: Vec<(f64, f64)> = (0..11).map(|n| (41.0, 157.0 + f64::from(n))).collect();
+        let falls: Vec<(f64, f64)> = rises.iter().map(|(low, high)| (*high, *low)).collect();
+        let result = |pairs: &[(f64, f64)], better| {
+            let row = before_after("figure", "per second", better, pairs).unwrap();
+            let found = row.comparison.unwrap();
+            // The ratio is always with ÷ without.
+            assert_eq!(found.ratio.median > 1.0, row.after > row.before);
+            found.verdict
+        };
+        assert_eq!(result(&rises, Some(Better::Higher)), Verdict::Faster);
+        assert_eq!(result(&falls, Some(Better::Higher)), Verdict::Slower);
+        assert_eq!(result(&rises, Some(Better::Lower)), Verdict::Slower);
+        assert_eq!(result(&falls, Some(Better::Lower)), Verdict::Faster);
+        assert_eq!(result(&rises, None), Verdict::Differs);
+        assert_eq!(result(&falls, None), Verdict::Differs);
+        let same = [(1.0, 1.0); 11];
+        assert_eq!(result(&same, None), Verdict::Equivalent);
+    }
 }

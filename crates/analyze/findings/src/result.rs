@@ -33,7 +33,7 @@ pub enum Verdict {
     Slower,
     /// It costs less.
     Faster,
-    /// The interval excludes equality, and which direction is better is not known.
+    /// The interval excludes equality, and neither direction is known to be better.
     Differs,
     /// The interval lies within the smallest difference that matters; without one, within what is printed as ×1.000.
     Equivalent,
@@ -69,7 +69,7 @@ impl Verdict {
 /// A figure beside its baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Cost over the baseline's: above 1 slower, whichever way the figure counts.
+    /// Cost over the baseline's: above 1 slower, whichever way the figure counts; of [`crate::BeforeAfter`] the figure itself.
     pub ratio: Estimate,
     /// The figure minus the baseline, in its own unit; `None` where nobody asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -356,6 +356,25 @@ pub struct VmDiagnosis {
     pub missing: Vec<Missing>,
 }
 
+impl VmDiagnosis {
+    /// Returns the part of a VM that runs of which no figure is known: another cause may lie there.
+    pub fn unobserved(&self) -> Option<&'static str> {
+        let rates = &self.rates;
+        let runs = rates.stopped().is_none()
+            && rates.process_stop.is_none()
+            && rates.monitor_timeout_s.is_none();
+        let may_have_disks = rates.no_monitor.is_some() || !self.vm.disks.is_empty();
+        let lacks_disks = may_have_disks && rates.io.is_none() && self.layers.is_none();
+        match (rates.run.is_none(), lacks_disks) {
+            _ if !runs => None,
+            (true, true) => Some("its vCPUs and its disks"),
+            (true, false) => Some("its vCPUs"),
+            (false, true) => Some("its disks"),
+            (false, false) => None,
+        }
+    }
+}
+
 /// The findings of imported traces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ImportFindings {

@@ -78,7 +78,8 @@ pub struct BeforeAfter {
     pub before: f64,
     /// Median of those with.
     pub after: f64,
-    /// With against without, as costs; null where it is zero somewhere.
+    /// With the changes over without, in the figure's own unit, with the result by the direction in which the figure is better:
+    /// [`crate::Verdict::Differs`] where neither is. Null where it is zero somewhere.
     pub comparison: Option<Comparison>,
 }
 
@@ -92,6 +93,9 @@ pub struct TuneFindings {
     pub vm: VmFacts,
     /// True if settings were changed.
     pub applied: bool,
+    /// Part of the VM of which the diagnosis had no figure, as "its disks"; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unobserved: Option<String>,
     /// The figure that counts in the total.
     pub metric: String,
     /// Figures of the VM without and with the kept changes.

@@ -28,6 +28,9 @@ pub struct TuneSpec {
     /// Remedies of what was found that are not tried here.
     #[serde(default, rename = "not-tried", skip_serializing_if = "Vec::is_empty")]
     pub not_tried: Vec<NotTried>,
+    /// Part of the VM of which the diagnosis had no figure, as "its disks": another cause may lie there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unobserved: Option<String>,
 }
 
 // Gains are checked to be numbers.
@@ -74,7 +77,8 @@ pub struct Candidate {
     pub rule: String,
     /// Finding of the rule: one sentence.
     pub finding: String,
-    /// Upper bound of the gain: the part of the time that the change can save, 0 to 1. 0 where it is not known.
+    /// Part of the VM's time that the cause takes, 0 to 1: the most of this time that the change can save. A latency can fall by
+    /// a larger part. 0 where it is not known.
     pub ceiling: f64,
     /// Change to a setting that is tried.
     pub change: LiveChange,
@@ -89,6 +93,9 @@ impl Tried for Candidate {
 /// A remedy that is not tried, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotTried {
+    /// Finding that the remedy addresses, one sentence; empty where there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub finding: String,
     /// Action of the remedy.
     pub action: String,
     /// Lines to copy; empty where there are none.

@@ -77,6 +77,12 @@ pub struct VmFacts {
 }
 
 impl VmFacts {
+    /// Returns true if the VM is another user's, so that only root may change it.
+    pub fn needs_root(&self) -> bool {
+        let mut abilities = self.abilities.iter();
+        abilities.any(|one| one.what == AbilityName::SetAffinity && one.missing.is_some())
+    }
+
     /// Returns the argument that names the VM in a command to copy: its name where no other VM has it and no shell would take
     /// it for something else, else its PID.
     pub fn argument(&self) -> String {

@@ -71,7 +71,7 @@ fn writer(file: &Path) -> Option<(i32, u64)> {
 }
 
 /// Where this user's processes write that down.
-fn folder(kind: &str) -> Option<PathBuf> {
+pub(crate) fn folder(kind: &str) -> Option<PathBuf> {
     let base = if rustix::process::geteuid().is_root() {
         PathBuf::from("/run")
     } else {

@@ -14,7 +14,8 @@ pub use qemu::guest_program::GuestProgram;
 pub use qemu::monitor::Monitor;
 pub use qemu::probe_points::disk_probe_points;
 pub use vm::{
-    FindError, Vm, find, is_vm, mark_shared_names, pids, process_identity, running, running_vms,
+    FindError, Vm, find, is_ours, is_vm, mark_shared_names, pids, process_identity, running,
+    running_vms,
 };
 
 /// A VMM, or its guest, does not say or do what it was asked.

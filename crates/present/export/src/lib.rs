@@ -7,7 +7,7 @@ mod parquet;
 mod perfetto;
 pub mod table;
 
-pub use dataset::{Added, Dataset, read_dataset};
+pub use dataset::{Added, Dataset, has_figures, read_dataset};
 pub use joined::{ObservedTrials, Trial, at_quantile};
 pub use parquet::{Requests, Segments};
 pub use perfetto::Perfetto;
@@ -168,6 +168,12 @@ pub enum ExportError {
         dataset: PathBuf,
         /// Name of the missing table.
         table: String,
+    },
+    /// No recording of a dataset has figures.
+    #[error("the recordings in {} have no figures, as those of running VMs: export one of `vmtax run --quick` into it", dataset.display())]
+    NoFigures {
+        /// Directory of the dataset.
+        dataset: PathBuf,
     },
     /// A folder of a dataset cannot be listed.
     #[error("cannot list {} ({source}): give the user who runs vmtax the right to read it", path.display())]

@@ -465,6 +465,7 @@ mod tests {
         let found = TuneFindings {
             vm,
             applied: true,
+            unobserved: None,
             metric: String::new(),
             moved: Vec::new(),
             is_on: true,

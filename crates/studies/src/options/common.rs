@@ -316,8 +316,8 @@ pub(crate) fn complete(
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Running VM")]
 pub struct RunningVmOptions {
-    /// Observe this running VM instead, and change nothing in it: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique
-    /// part of its name
+    /// Observe this running VM instead, and change nothing in it; a libvirt domain stays tainted (custom-monitor) until it is
+    /// shut off. PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
     #[arg(long, value_name = "VM", conflicts_with_all = OF_A_GUEST)]
     vm: Option<String>,
     /// How long to observe it: 30s, 5m [default: 10s]

@@ -13,7 +13,7 @@ pub(crate) use common::{
     MEMORY_HELP, OF_A_GUEST, PINNING_HELP, VCPUS_HELP, complete, on_host, plan_of_vm, with_help,
 };
 pub(crate) use fio::FioOptions;
-pub use values::{OptionsError, duration};
+pub use values::{OptionsError, duration, fraction};
 pub use workloads::key_value;
 pub(crate) use workloads::{
     WorkloadArguments, argv_of_exec, check_metrics, command_here, first_workload, named_workloads,

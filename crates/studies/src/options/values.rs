@@ -122,12 +122,18 @@ pub(crate) fn milliseconds(seconds: f64) -> u64 {
 const DURATION: &str = "write a duration: 90s, 10m, 2h, or a number of seconds";
 
 /// A fraction above 0: "2%" or "0.02".
-pub(crate) fn fraction(text: &str) -> Result<f64, String> {
+pub fn fraction(text: &str) -> Result<f64, String> {
     let (number, of) = match text.strip_suffix('%') {
         Some(percent) => (percent, 100.0),
         None => (text, 1.0),
     };
     match number.trim().parse::<f64>() {
+        // Whoever writes 2 means 2 %.
+        Ok(number) if of == 1.0 && number >= 1.0 && number.is_finite() => Err(format!(
+            "{number} is {} %: write {number}% or {}",
+            100.0 * number,
+            number / 100.0
+        )),
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number / of),
         _ => Err("write a fraction above 0: 2% or 0.02".to_owned()),
     }
@@ -142,6 +148,10 @@ mod tests {
         assert_eq!(
             (fraction("2%"), fraction("0.02"), fraction("150%")),
             (Ok(0.02), Ok(0.02), Ok(1.5))
+        );
+        assert_eq!(
+            fraction("2"),
+            Err("2 is 200 %: write 2% or 0.02".to_owned())
         );
         assert_eq!(
             (seconds("90s"), seconds("10m"), seconds("2h"), seconds("7")),

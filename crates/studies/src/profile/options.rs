@@ -55,7 +55,8 @@ pub struct ProfileOptions {
     /// A workload with its options, or a plan (a TOML file, as `vmtax run --dry-run` prints it), run once in a new guest
     #[arg(value_name = "WORKLOAD|PLAN")]
     workload: Vec<String>,
-    /// Running VM to profile: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name
+    /// Running VM to profile: PID, libvirt domain or UUID, Proxmox ID, QMP socket, unique part of its name; a libvirt domain
+    /// stays tainted (custom-monitor) until it is shut off
     #[arg(long, value_name = "VM", conflicts_with_all = OF_A_GUEST, conflicts_with_all = OF_A_RUN, conflicts_with_all = ["pid"])]
     vm: Option<String>,
     /// Process to profile: a QEMU, or any other

@@ -119,6 +119,11 @@ fn dataset(folder: &Path, args: &ExportArgs) -> Result<ExitCode, Fault> {
         folder.display()
     );
     note(&line);
+    if recordings > 0 && !vmtax_export::has_figures(folder) {
+        note(
+            "no recording in it has figures for `vmtax fleet` and `vmtax history`: those of running VMs have none",
+        );
+    }
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 

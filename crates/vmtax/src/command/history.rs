@@ -88,7 +88,7 @@ pub(super) fn remember(args: &RecordArgs, plan: &Plan, recording: &Path) {
 
 pub fn fleet(args: &FleetArgs) -> Result<ExitCode, Fault> {
     let data = vmtax_export::read_dataset(&args.dataset, today())?;
-    let findings = vmtax_analysis::fleet(&data, &args.class, args.min_effect / 100.0);
+    let findings = vmtax_analysis::fleet(&data, &args.class, args.min_effect);
     drop(data);
     let dataset = shell_line(&[args.dataset.display().to_string()]);
     let report = vmtax_report::fleet::report(&findings, &dataset, VERSION, &command_line());

@@ -235,7 +235,7 @@ const FILES: &[UsedFile] = &[
     },
     UsedFile {
         path: "runs/.history/",
-        what: "Figures of all runs, as Parquet files, for vmtax history.",
+        what: "Metrics of runs, as Parquet files, for vmtax history.",
         is_used: |command| has_argument(command, "dir"),
     },
     UsedFile {

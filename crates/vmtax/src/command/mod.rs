@@ -39,16 +39,24 @@ use std::sync::OnceLock;
 use vmtax_report::Style;
 use vmtax_vm::Interrupt;
 
+/// Width of text that no terminal shows, unless COLUMNS says otherwise, and the largest width, characters.
+const DEFAULT_WIDTH: usize = 100;
+const MAX_WIDTH: usize = 1000;
+
 /// Returns the width and the color of text for standard output.
 fn style() -> Style {
     style_of(&std::io::stdout())
 }
 
 fn style_of<S: IsTerminal + AsFd>(stream: &S) -> Style {
-    let columns = rustix::termios::tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
-    let width = if columns == 0 { 100 } else { columns };
+    let of_terminal = rustix::termios::tcgetwinsize(stream)
+        .ok()
+        .map(|size| usize::from(size.ws_col));
+    // Of a pipe or file, and of a terminal that does not know its width.
+    let wanted = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let width = of_terminal.filter(|columns| *columns > 0).or_else(wanted);
     Style {
-        width,
+        width: width.map_or(DEFAULT_WIDTH, |width| width.min(MAX_WIDTH)),
         color: stream.is_terminal()
             && std::env::var_os("NO_COLOR").is_none()
             && !is_dumb_terminal(),

@@ -1,6 +1,6 @@
 //! `vmtax doctor` on this machine, whatever it is.
 
-use crate::common::{Place, binary, json};
+use crate::common::{Place, Start, binary, json};
 use std::time::Duration;
 
 #[test]
@@ -75,6 +75,23 @@ fn people_get_a_line_for_each_fact() {
             "{check}\n{text}"
         );
     }
+}
+
+#[test]
+fn text_in_a_pipe_is_as_wide_as_columns_says() {
+    let place = Place::new();
+    let first_line = |start: Start<'_>| {
+        let text = start.succeeds().stdout;
+        text.lines().next().unwrap().chars().count()
+    };
+    let widths = ["50", "none"].map(|columns| {
+        let doctor = place.vmtax("doctor").env("COLUMNS", columns);
+        first_line(doctor)
+    });
+    assert!(
+        widths[0] <= 50 && (51..=100).contains(&widths[1]),
+        "{widths:?}"
+    );
 }
 
 #[test]

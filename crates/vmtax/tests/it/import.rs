@@ -112,7 +112,7 @@ const REPORTS: [(&str, &[&str], &[&str]); 5] = [
         "7@1700000000.000001:virtio_blk_handle_read vdev 0x5 req 0x6 sector 8 nsectors 8\n7@1700000000.000501:virtio_blk_req_complete \
          vdev 0x5 req 0x6 status 0\n",
         &[
-            "100 % of this is below QEMU's virtqueue: QEMU and everything below it, not distinguished.",
+            "100 % of the mean is below QEMU's virtqueue: QEMU and everything below it, not distinguished.",
         ],
         &["% is service time", "host kernel (", "Largest layer"],
     ),

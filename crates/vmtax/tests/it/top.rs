@@ -469,7 +469,7 @@ fn the_device_of_a_disk_is_the_vms_only_where_the_disk_is_the_device() {
             .collect::<Vec<_>>()
             .join(" ");
         assert_eq!(
-            words.contains("traces the VM's requests"),
+            words.contains("traces the requests to raw images"),
             !is_own,
             "{words}"
         );

@@ -80,7 +80,21 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     let history = place.path("runs/.history");
     assert!(!history.exists());
     fs::remove_dir_all(place.path("out")).unwrap();
+    // Nothing is observed in vain: who may not change the VM is refused at once.
+    let folder = place.path("");
+    place
+        .vmtax_as_ordinary_user(&format!("tune --vm {} --apply", vm.pid()))
+        .env("XDG_RUNTIME_DIR", folder)
+        .fails(&["belongs to another user", "run vmtax as root"]);
     let (found, row) = proposed(&place, vm.pid(), "--apply --slice 0.5", "vm-io-limit");
+    let requests = found["moved"].as_array().unwrap().iter();
+    let mut requests = requests.filter(|row| row["name"] == "disk requests");
+    assert_eq!(
+        requests.next().unwrap()["comparison"]["verdict"],
+        "faster",
+        "more requests are better: {:#}",
+        found["moved"]
+    );
     assert_eq!(
         (&row["verdict"], &found["is_on"]),
         (&"keep".into(), &true.into()),
@@ -97,6 +111,7 @@ fn a_forgotten_limit_is_removed_proven_and_restored() {
     assert!(
         words_of(&text).contains("time per operation ×")
             && text.contains("Kept change")
+            && !text.contains("another metric worse: disk")
             && text.contains("vmtax undo"),
         "{text}"
     );

@@ -8,8 +8,8 @@ use crate::rates;
 use std::time::Duration;
 use vmtax_findings::{BeforeAfter, TuneFindings, TuneOutcome, TuneRow, TuneVerdict, VmRates};
 use vmtax_model::{
-    Candidate, LiveChange, LiveMetric, PairPlan, Role, Tried, TuneBlock, TuneMetric, TunePhase,
-    TuneRecord, TuneSpec, TuneStep, VmFacts,
+    Better, Candidate, LiveChange, LiveMetric, PairPlan, Role, Tried, TuneBlock, TuneMetric,
+    TunePhase, TuneRecord, TuneSpec, TuneStep, VmFacts,
 };
 
 /// Returns the findings of a tuning; `None` if not even the VM is recorded.
@@ -25,10 +25,12 @@ pub fn tune(spec: &TuneSpec, records: &[TuneRecord]) -> Option<TuneFindings> {
         moved: if kept.is_empty() {
             Vec::new()
         } else {
-            moved(&vm, records, phase, &kept, deciding)
+            let judged_by = judging_metric(spec, deciding);
+            moved(&vm, records, phase, &kept, deciding, judged_by)
         },
         vm,
         applied: spec.apply,
+        unobserved: spec.unobserved.clone(),
         is_on,
         outcome: TuneOutcome {
             total: series(spec, records, phase, &kept).comparison(),
@@ -66,6 +68,26 @@ fn deciding_change<'a>(spec: &'a TuneSpec, kept: &[usize]) -> Option<&'a LiveCha
         .and_then(|first| spec.candidates.get(*first))
         .or(spec.candidates.first());
     first.map(|candidate| &candidate.change)
+}
+
+/// Returns the metric by which `change` is judged; `None` where the user's command gives the figure.
+fn judging_metric(spec: &TuneSpec, change: Option<&LiveChange>) -> Option<LiveMetric> {
+    match &spec.metric {
+        Some(TuneMetric::Command { .. }) => None,
+        Some(TuneMetric::Vm(metric)) => Some(*metric),
+        None => change?.metric,
+    }
+}
+
+/// Returns the direction in which a metric is better; `None` where neither is. A VM that gets more done takes more CPU time and
+/// exits more often: only a change that is judged by these is to raise or to lower them.
+fn better(metric: LiveMetric, judged_by: Option<LiveMetric>) -> Option<Better> {
+    let is_judged = judged_by == Some(metric);
+    match metric {
+        LiveMetric::Run | LiveMetric::Exits if !is_judged => None,
+        _ if metric.is_rate() => Some(Better::Higher),
+        _ => Some(Better::Lower),
+    }
 }
 
 /// Returns the name of the figure that decides: that of the command or metric of the plan, else that of `first`.
@@ -136,31 +158,29 @@ fn screened_beside(spec: &TuneSpec, records: &[TuneRecord], number: usize) -> Op
 enum Figure {
     /// One that a change may be decided by.
     Metric(LiveMetric),
-    /// Another one: its name, its unit, how it is read.
-    Other(&'static str, &'static str, fn(&VmRates) -> Option<f64>),
+    /// A latency: its name, how it is read, ns.
+    Latency(&'static str, fn(&VmRates) -> Option<f64>),
+    /// A part of the time, which rises where the VM gets more done, too: its name, how it is read.
+    TimeShare(&'static str, fn(&VmRates) -> Option<f64>),
 }
 
-/// Figures in the order of a request's path, then of the CPUs. Of all, more costs more, except rates per second and %RUN.
+/// Figures in the order of a request's path, then of the CPUs.
 const FIGURES: [Figure; 13] = [
     Figure::Metric(LiveMetric::Requests),
     Figure::Metric(LiveMetric::Throughput),
     Figure::Metric(LiveMetric::Latency),
-    Figure::Other("reads", "ns", |vm| vm.io?.read_ns),
-    Figure::Other("writes", "ns", |vm| vm.io?.write_ns),
+    Figure::Latency("reads", |vm| vm.io?.read_ns),
+    Figure::Latency("writes", |vm| vm.io?.write_ns),
     Figure::Metric(LiveMetric::WriteLatency),
-    Figure::Other("p99 of disk requests", "ns", |vm| vm.io?.p99_ns),
-    Figure::Other("latency of the busiest host disk, all users", "ns", |vm| {
+    Figure::Latency("p99 of disk requests", |vm| vm.io?.p99_ns),
+    Figure::Latency("latency of the busiest host disk, all users", |vm| {
         let devices = vm.disks.iter().filter_map(|disk| disk.device.as_ref());
         devices.max_by(|a, b| a.per_s.total_cmp(&b.per_s))?.mean_ns
     }),
     Figure::Metric(LiveMetric::Run),
-    Figure::Other("run-queue wait of the vCPUs (%RDY)", "fraction", |vm| {
-        vm.ready
-    }),
-    Figure::Other("throttling of the vCPUs (%THR)", "fraction", |vm| {
-        vm.throttled
-    }),
-    Figure::Other("CPU time of QEMU's other threads", "fraction", |vm| {
+    Figure::TimeShare("run-queue wait of the vCPUs (%RDY)", |vm| vm.ready),
+    Figure::TimeShare("throttling of the vCPUs (%THR)", |vm| vm.throttled),
+    Figure::TimeShare("CPU time of QEMU's other threads", |vm| {
         let others = vm
             .threads
             .iter()
@@ -171,13 +191,14 @@ const FIGURES: [Figure; 13] = [
 ];
 
 /// The figures of all pairs of a phase in which these candidates change; first that of the one disk that shows whether
-/// `change` helps.
+/// `change` helps, which is judged by a metric.
 fn moved(
     vm: &VmFacts,
     records: &[TuneRecord],
     phase: TunePhase,
     changed: &[usize],
     change: Option<&LiveChange>,
+    judged_by: Option<LiveMetric>,
 ) -> Vec<BeforeAfter> {
     let block_rates = |block: &TuneBlock| rates(vm, &block.before, &block.after);
     let pairs: Vec<(VmRates, VmRates)> = pairs(records, phase, changed)
@@ -185,15 +206,20 @@ fn moved(
         .collect();
     let of_disk = change.and_then(|change| {
         let (metric, disk) = (change.metric?, of_one_disk(vm, change)?);
-        moved_figure(&pairs, &label(vm, change), metric.unit(), |rates| {
+        let better = better(metric, judged_by);
+        moved_figure(&pairs, &label(vm, change), metric.unit(), better, |rates| {
             figure(metric, Some(disk), rates)
         })
     });
     let of_vm = FIGURES.iter().filter_map(|shown| match shown {
-        Figure::Metric(metric) => moved_figure(&pairs, metric.label(), metric.unit(), |rates| {
-            figure(*metric, None, rates)
-        }),
-        Figure::Other(name, unit, read) => moved_figure(&pairs, name, unit, read),
+        Figure::Metric(metric) => {
+            let (unit, better) = (metric.unit(), better(*metric, judged_by));
+            moved_figure(&pairs, metric.label(), unit, better, |rates| {
+                figure(*metric, None, rates)
+            })
+        }
+        Figure::Latency(name, read) => moved_figure(&pairs, name, "ns", Some(Better::Lower), read),
+        Figure::TimeShare(name, read) => moved_figure(&pairs, name, "fraction", None, read),
     });
     of_disk.into_iter().chain(of_vm).collect()
 }
@@ -214,13 +240,15 @@ fn moved_figure(
     pairs: &[(VmRates, VmRates)],
     name: &str,
     unit: &str,
+    better: Option<Better>,
     read: impl Fn(&VmRates) -> Option<f64>,
 ) -> Option<BeforeAfter> {
     let values: Vec<(f64, f64)> = pairs
         .iter()
         .filter_map(|(without, with)| Some((read(without)?, read(with)?)))
         .collect();
-    before_after(name, unit, &values).filter(|_| values.iter().any(|pair| *pair != (0.0, 0.0)))
+    before_after(name, unit, better, &values)
+        .filter(|_| values.iter().any(|pair| *pair != (0.0, 0.0)))
 }
 
 /// The parts of the time after which no screening, and no confirmation, is begun: the rest is for what comes after.

@@ -52,6 +52,7 @@ pub(super) fn spec(candidates: usize) -> TuneSpec {
         }),
         candidates: (0..candidates).map(candidate).collect(),
         not_tried: Vec::new(),
+        unobserved: None,
     }
 }
 

@@ -13,8 +13,8 @@ use vmtax_findings::{
     BeforeAfter, GuestTuneFindings, SecondScreening, TuneOutcome, TuneRow, TuneVerdict,
 };
 use vmtax_model::{
-    GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Metric, Plan,
-    TrialRecord, WorkloadName,
+    Better, GuestCandidate, GuestTunePart, GuestTunePhase, GuestTuneSpec, GuestTuneStep, Metric,
+    Plan, TrialRecord, WorkloadName,
 };
 
 /// Returns the findings of a tuning; `None` if the plan tunes no guest.
@@ -195,6 +195,7 @@ fn guards(measured: &Measured<'_>, kept: &[usize]) -> Vec<BeforeAfter> {
         before_after(
             &name,
             "ns",
+            Some(Better::Lower),
             &pairs.into_iter().flatten().collect::<Vec<_>>(),
         )
     };

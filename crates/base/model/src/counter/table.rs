@@ -224,7 +224,7 @@ pub(super) const TABLE: &[Counter] = &[
     Counter {
         column: "KAVG",
         what: "BLKAVG − DAVG of the slowest disk on a host block device: in QEMU and the host's kernel",
-        explanation: "BLKAVG − DAVG of the disk with the largest, where DAVG is known. Where the kernel splits requests at the device, a lower bound. `vmtax layers --vm VM` has it of each request, on any disk.",
+        explanation: "BLKAVG − DAVG of the disk with the largest, where DAVG is known. Where the kernel splits requests at the device, a lower bound. `vmtax layers --vm VM` has it of each request to a raw image or block device; of other formats (qcow2) it has GAVG and the layers above the device.",
         esxtop: "KAVG",
         needs: "as DAVG",
         spare: 3,
@@ -233,7 +233,7 @@ pub(super) const TABLE: &[Counter] = &[
     Counter {
         column: "DAVG",
         what: "mean time of requests at the host's device, of the slowest disk on a host block device",
-        explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms; of volumes (LVM, RAID) in ticks of the kernel's clock, so that the figure needs many requests. Of several disks the largest. A file's device counts the requests of all processes: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM, on any disk.",
+        explanation: "Only of a disk that is itself a block device of the host (a logical volume, a partition, a whole disk) and is opened with O_DIRECT (cache=none): /sys/dev/block/MAJOR:MINOR/stat then counts this VM's requests, with times in ms; of volumes (LVM, RAID) in ticks of the kernel's clock, so that the figure needs many requests. Of several disks the largest. A file's device counts the requests of all processes: they are in the line of the host's disks. `vmtax layers --vm VM` traces those of the VM to a raw image or block device; of other formats (qcow2) the device's time is part of the host kernel's.",
         esxtop: "DAVG",
         needs: "QMP or libvirt, own VM or root; a disk on a host block device with `cache=none`",
         spare: 3,

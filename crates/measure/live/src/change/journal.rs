@@ -55,7 +55,8 @@ impl Changes {
     pub fn new(vm: Vm, recording: &Path) -> Result<Changes, ChangeError> {
         let path = state_file::own(KIND);
         let path = path.map_err(|source| ChangeError::Journal {
-            path: PathBuf::from("/run/vmtax"),
+            path: state_file::folder(KIND)
+                .unwrap_or_else(|| Path::new("$XDG_RUNTIME_DIR/vmtax").join(KIND)),
             source,
         })?;
         let recording = absolute(recording);

@@ -420,7 +420,7 @@ impl Vm {
         };
         let no_monitor = |none: &NoMonitor| missing(&monitor, &none.why(), &self.monitor_advice());
         let qemu_agent = (!self.process.has_agent_channel()).then(|| no_agent(vmm));
-        let affinity = (!self.is_ours()).then(|| {
+        let affinity = (!is_ours(self.pid())).then(|| {
             let why = "the process belongs to another user";
             missing("host CPUs of its threads", why, "run vmtax as root")
         });
@@ -439,13 +439,13 @@ impl Vm {
         ];
         all.map(|(what, missing)| Ability { what, missing }).into()
     }
+}
 
-    /// Returns true if the process is this user's, or the user is root.
-    fn is_ours(&self) -> bool {
-        let user = std::fs::metadata(format!("/proc/{}", self.pid())).map(|data| data.uid());
-        let own = rustix::process::geteuid();
-        own.is_root() || user.is_ok_and(|user| user == own.as_raw())
-    }
+/// Returns true if a process is this user's, or the user is root.
+pub fn is_ours(pid: i32) -> bool {
+    let user = std::fs::metadata(format!("/proc/{pid}")).map(|data| data.uid());
+    let own = rustix::process::geteuid();
+    own.is_root() || user.is_ok_and(|user| user == own.as_raw())
 }
 
 /// Why no agent of QEMU's answers in the guest.

@@ -8,7 +8,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use read::read as read_dataset;
+pub use read::{has_figures, read as read_dataset};
 
 use crate::joined::ObservedTrials;
 use crate::table::{Change, Rows, write_whole};

@@ -20,9 +20,15 @@ const FIRST_YEAR: i16 = 2020;
 /// Reads the runs of a dataset, with all CPUs. `today` is the date by which clocks are judged.
 ///
 /// # Errors
-/// [`ExportError::NoTable`] when there is no table `figures` or `facts`, [`ExportError::ReadFolder`] when a folder cannot be
+/// [`ExportError::NoTable`] when there is no table `figures` or `facts`, [`ExportError::NoFigures`] when only facts are there,
+/// [`ExportError::ReadFolder`] when a folder cannot be
 /// listed. A file that cannot be read is a warning.
 pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
+    if !has_figures(dataset) && dataset.join("facts").is_dir() {
+        return Err(ExportError::NoFigures {
+            dataset: dataset.to_owned(),
+        });
+    }
     let (figures, facts) = (files(dataset, "figures")?, files(dataset, "facts")?);
     let parts = parts(&figures, &facts);
     let mut all = Merged::default();
@@ -57,6 +63,11 @@ pub fn read(dataset: &Path, today: Date) -> Result<FleetData, ExportError> {
     warn_of_clocks(&data, today, &mut warnings);
     data.warnings = warnings;
     Ok(data)
+}
+
+/// Returns true if a recording in the dataset has figures: those of running VMs have none.
+pub fn has_figures(dataset: &Path) -> bool {
+    dataset.join("figures").is_dir()
 }
 
 /// Fewer files are read sooner than a thread starts.

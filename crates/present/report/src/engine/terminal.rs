@@ -141,7 +141,7 @@ impl Page {
         }
         if table.names_left_out && !fitted.left_out.is_empty() {
             let names = fitted.left_out.join(", ");
-            let text = format!("Columns omitted (terminal too narrow): {names}.");
+            let text = format!("Columns omitted ({} characters wide): {names}.", self.width);
             out += &wrapped(&text, self.width, "", "  ");
         }
         for note in table.notes_with(fitted.notes) {

@@ -224,7 +224,10 @@ pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     let note = "A series is what was measured under the same conditions: CPUs, variant, size, settings. \
                 `vmtax history METRIC` plots one metric.";
     let block = match entries.is_empty() {
-        true => Block::Text("No runs yet: `vmtax run --quick` adds one.".to_owned()),
+        true => Block::Text(
+            "No run with metrics yet (recordings of running VMs have none): `vmtax run --quick` adds one."
+                .to_owned(),
+        ),
         false => Block::Table(table.done().notes(vec![note.to_owned()])),
     };
     Report {

@@ -28,6 +28,8 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a
             .as_ref()
             .map(|layers| ("requests", layers.seconds)),
     ];
+    // Reasons for a "–" in the table of latencies: no cause is hidden there, so the answer does not name them.
+    let of_requests = found.layers.iter().flat_map(vm_layers::missing);
     let observed = observed.into_iter().flatten();
     let observed = observed
         .map(|(what, s)| format!("{what} for {s:.1} s"))
@@ -40,7 +42,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a VmDiagnosis) -> Report<'a
         next: next(found, &origin.command),
         advice: found.causes.iter().take(SHOWN).cloned().collect(),
         notices: vec![
-            Notice::not_observed(vm::missing(found.missing.iter())),
+            Notice::not_observed(vm::missing(found.missing.iter().chain(of_requests))),
             Notice::notes(
                 "Settings worth checking (cost not measured)",
                 settings(found),
@@ -59,8 +61,9 @@ fn answer(found: &VmDiagnosis) -> String {
     if let Some(cause) = found.causes.first() {
         let remedy = cause.remedies.first();
         let remedy = remedy.map_or(String::new(), |remedy| format!(" {}.", remedy.action));
-        let not =
-            unobserved(found).map_or(String::new(), |what| format!(" ({what} were not observed)"));
+        let not = found
+            .unobserved()
+            .map_or(String::new(), |what| format!(" ({what} were not observed)"));
         return format!("{name}{not}: {}{remedy}", cause.finding);
     }
     let rates = &found.rates;
@@ -98,23 +101,6 @@ fn answer(found: &VmDiagnosis) -> String {
     format!("{name} is healthy: no rule found a known problem.{figures}")
 }
 
-/// Returns the part of a VM that runs of which no figure is known: another cause may lie there.
-fn unobserved(found: &VmDiagnosis) -> Option<&'static str> {
-    let rates = &found.rates;
-    let runs = rates.stopped().is_none()
-        && rates.process_stop.is_none()
-        && rates.monitor_timeout_s.is_none();
-    let may_have_disks = rates.no_monitor.is_some() || !found.vm.disks.is_empty();
-    let lacks_disks = may_have_disks && rates.io.is_none() && found.layers.is_none();
-    match (rates.run.is_none(), lacks_disks) {
-        _ if !runs => None,
-        (true, true) => Some("its vCPUs and its disks"),
-        (true, false) => Some("its vCPUs"),
-        (false, true) => Some("its disks"),
-        (false, false) => None,
-    }
-}
-
 /// Settings that may slow the VM down, each with its first remedy.
 fn settings(found: &VmDiagnosis) -> Vec<String> {
     let item = |advice: &Advice| {
@@ -147,7 +133,7 @@ fn not_observed(found: &VmDiagnosis) -> Vec<&str> {
 /// The command that tries the remedy of the first cause where it is a live one, else the one that measures that cause more
 /// closely; the one that tries the live remedy of another cause; and the one that prints the whole report.
 fn next(found: &VmDiagnosis, details: &str) -> Vec<String> {
-    let tune = format!("vmtax tune --vm {} --apply", found.vm.argument());
+    let tune = super::tune::vm::command(&found.vm, " --apply");
     // Others take an option that says so.
     let is_live = |cause: &Advice| {
         let change = cause.change.as_ref();
@@ -214,7 +200,7 @@ fn method(found: &VmDiagnosis) -> Vec<String> {
 mod tests {
     use super::*;
     use vmtax_findings::VmRates;
-    use vmtax_model::{LiveChange, LiveMetric, Remedy, VmDisk, VmFacts};
+    use vmtax_model::{Ability, LiveChange, LiveMetric, Missing, Remedy, VmDisk, VmFacts};
 
     #[test]
     fn the_first_sentence_names_the_disks_that_were_not_observed() {
@@ -328,6 +314,16 @@ mod tests {
                 "d --details"
             ]
         );
+        let mut foreign = named(false, vec![live()]);
+        foreign.vm.abilities.push(Ability {
+            what: AbilityName::SetAffinity,
+            missing: Some(Missing {
+                what: "host CPUs of its threads".to_owned(),
+                why: "the process belongs to another user".to_owned(),
+                fix: "run vmtax as root".to_owned(),
+            }),
+        });
+        assert_eq!(next(&foreign, "d")[0], "sudo vmtax tune --vm web01 --apply");
         // Those about a pasted text are not of a diagnosis.
         let of_text = |id: &str| id.starts_with("reported-") || id.starts_with("configured-");
         let of_vms = vmtax_rules::rules().filter(|rule| !of_text(rule.id));

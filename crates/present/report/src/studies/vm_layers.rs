@@ -102,7 +102,7 @@ const WHOLE: f64 = 99.5;
 /// Layers of a request that an imported trace does not distinguish.
 struct NotDistinguished {
     percent: f64,
-    /// "100 % of this is below QEMU's virtqueue: QEMU and all beneath, not distinguished".
+    /// "100 % of the mean is below QEMU's virtqueue: QEMU and all beneath, not distinguished".
     text: String,
 }
 
@@ -113,7 +113,7 @@ fn not_distinguished(column: &LayerColumn) -> Option<NotDistinguished> {
         let layer = layer.label();
         (percent >= 0.5).then(|| NotDistinguished {
             percent,
-            text: format!("{percent:.0}\u{a0}% of this is {layer}: {what}, not distinguished"),
+            text: format!("{percent:.0}\u{a0}% of the mean is {layer}: {what}, not distinguished"),
         })
     };
     part(Layer::BelowVirtqueue, "QEMU and everything below it")

@@ -224,7 +224,7 @@ fn no_device_time(vm: &VmRates) -> String {
         false => "only for disks on a host block device with cache=none",
     };
     let vm = vm.argument();
-    format!("{why}; `vmtax layers --vm {vm}` traces the VM's requests")
+    format!("{why}; `vmtax layers --vm {vm}` traces the requests to raw images and block devices")
 }
 
 fn no_histograms(vm: &VmRates, level: u8) -> String {

@@ -303,16 +303,16 @@ fn a_table_names_the_columns_that_left_with_their_figures() {
     };
     assert!(
         text(&table_with_interval("10.00 to 12.00 µs"), 40)
-            .ends_with("\nColumns omitted (terminal too narrow):\n  interval.\n")
+            .ends_with("\nColumns omitted (40 characters wide):\n  interval.\n")
     );
     let unknown = [table_with_interval("–"), report_with(table())];
     assert!(
         unknown
             .iter()
-            .all(|report| !text(report, 40).contains("narrow")),
+            .all(|report| !text(report, 40).contains("omitted")),
         "no figure is left out, or none is named"
     );
-    assert!(!text(&table_with_interval("10.00 to 12.00 µs"), 80).contains("narrow"));
+    assert!(!text(&table_with_interval("10.00 to 12.00 µs"), 80).contains("omitted"));
 }
 
 #[test]

@@ -176,6 +176,7 @@ fn too_costly(one: GuestCandidate) -> NotTried {
 /// A change that is not tried, with the reason.
 pub(crate) fn untried(action: String, why: impl Into<String>) -> NotTried {
     NotTried {
+        finding: String::new(),
         action,
         line: String::new(),
         why: why.into(),

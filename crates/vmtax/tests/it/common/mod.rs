@@ -271,6 +271,7 @@ impl<'a> Start<'a> {
         command
             .current_dir(place.folder.path())
             .env("TMPDIR", place.path("tmp"))
+            .env_remove("COLUMNS")
             .stdin(Stdio::null());
         Start {
             place,

@@ -222,6 +222,12 @@ fn a_folder_that_is_no_dataset_is_refused_by_name() {
         error.contains("has no table figures") && error.contains("vmtax export"),
         "{error}"
     );
+    std::fs::create_dir(folder.path().join("facts")).unwrap();
+    let error = read(folder.path(), TODAY).unwrap_err().to_string();
+    assert!(
+        error.contains("have no figures") && error.contains("vmtax run"),
+        "{error}"
+    );
 }
 
 proptest! {

@@ -8,10 +8,11 @@ use crate::engine::{
     Block, Cell, Figure, Filled, Notice, Section, Table, Tone, alike, figures, words,
 };
 use crate::number::{self, NONE, bytes, counted, nanoseconds, percent, significant};
+use crate::text::{Joined, only_if};
 use crate::view::verdict::interval;
 use std::collections::BTreeMap;
 use vmtax_findings::{BeforeAfter, Comparison, TuneOutcome, TuneRow, TuneVerdict, Verdict};
-use vmtax_model::Tried;
+use vmtax_model::{NotTried, Tried};
 
 /// Returns what `kept` says of the changes that are kept and of their gain in all; else that nothing is, with a `bound` of what
 /// the changes may save.
@@ -61,20 +62,32 @@ fn notices<C>(
     mut notes: Vec<Notice>,
     mut warnings: Vec<String>,
 ) -> Vec<Notice> {
-    let not_tried = found.not_tried.iter().map(|one| {
-        let end = match one.line.as_str() {
-            "" => ".".to_owned(),
-            line => format!(": `{line}`"),
-        };
-        format!("{}: {}{end}", one.action, one.why)
-    });
     let ended = found.ended.iter();
     warnings.extend(ended.map(|why| format!("{}.", capitalized(why.trim_end_matches('.')))));
     notes.extend([
-        Notice::notes("Not tried", not_tried.collect()),
+        Notice::notes("Not tried", not_tried(&found.not_tried)),
         Notice::warnings(warnings),
     ]);
     notes
+}
+
+/// Returns the remedies that were not tried, those of one finding behind it: a remedy alone may say "the thread".
+fn not_tried(all: &[NotTried]) -> Vec<String> {
+    let remedy = |one: &NotTried| {
+        let line = only_if(!one.line.is_empty(), format!(": `{}`", one.line));
+        format!("{}: {}{line}", one.action, one.why)
+    };
+    let is_of_same = |a: &NotTried, b: &NotTried| !a.finding.is_empty() && a.finding == b.finding;
+    let item = |of_finding: &[NotTried]| {
+        let remedies = of_finding.iter().map(remedy).joined(". ");
+        let is_sentence = of_finding.last().is_none_or(|last| last.line.is_empty());
+        let end = only_if(is_sentence, ".");
+        match of_finding.first().map_or("", |one| &one.finding) {
+            "" => format!("{remedies}{end}"),
+            finding => format!("{finding} {remedies}{end}"),
+        }
+    };
+    all.chunk_by(is_of_same).map(item).collect()
 }
 
 /// A sentence's beginning; names of settings stay as they are.
@@ -177,17 +190,38 @@ const BLKAVG: &str = "BLKAVG: mean time in QEMU's block layer and below (query-b
 
 /// Returns a warning for each figure that is shown to be worse with what is kept.
 fn guards_that_cost(rows: &[BeforeAfter]) -> impl Iterator<Item = String> + '_ {
-    let is_worse = |cost: Comparison| cost.verdict == Verdict::Slower;
-    let worse = rows
-        .iter()
-        .filter(move |row| row.comparison.is_some_and(is_worse));
-    worse.map(|row| {
-        let [before, after] = [row.before, row.after].map(|median| value(row, median));
+    with_verdict(rows, Verdict::Slower).map(|row| {
         format!(
-            "The kept changes make another metric worse: {}, {before} → {after}.",
-            row.name
+            "The kept changes make another metric worse: {}, {}.",
+            row.name,
+            arrow(row)
         )
     })
+}
+
+/// Returns a note for each figure that is shown to differ with what is kept, and of which neither direction is better.
+fn differing(rows: &[BeforeAfter]) -> Vec<String> {
+    let text = |row: &BeforeAfter| {
+        let verb = if row.after > row.before {
+            "rises"
+        } else {
+            "falls"
+        };
+        format!("{} {verb}: {}.", capitalized(&row.name), arrow(row))
+    };
+    with_verdict(rows, Verdict::Differs).map(text).collect()
+}
+
+fn with_verdict(rows: &[BeforeAfter], verdict: Verdict) -> impl Iterator<Item = &BeforeAfter> {
+    let has_it = move |found: Comparison| found.verdict == verdict;
+    rows.iter()
+        .filter(move |row| row.comparison.is_some_and(has_it))
+}
+
+/// "5.9 % → 13 %".
+fn arrow(row: &BeforeAfter) -> String {
+    let [before, after] = [row.before, row.after].map(|median| value(row, median));
+    format!("{before} → {after}")
 }
 
 /// Figures without and with what is kept; `None` where there are none.
@@ -244,5 +278,30 @@ mod tests {
         assert_eq!(capitalized("without a limit"), "Without a limit");
         assert_eq!(capitalized("cache=none"), "cache=none");
         assert_eq!(capitalized(""), "");
+    }
+
+    #[test]
+    fn remedies_that_were_not_tried_are_behind_their_finding() {
+        let untried = |finding: &str, action: &str, line: &str| NotTried {
+            finding: finding.to_owned(),
+            action: action.to_owned(),
+            line: line.to_owned(),
+            why: "set it yourself".to_owned(),
+        };
+        let waits = "The main loop (TID 7) waits.";
+        let all = [
+            untried(waits, "Pin the thread", "taskset 7"),
+            untried(waits, "Stop others", ""),
+            untried("", "Pin", ""),
+            untried("", "Pin", ""),
+        ];
+        assert_eq!(
+            not_tried(&all),
+            [
+                "The main loop (TID 7) waits. Pin the thread: set it yourself: `taskset 7`. Stop others: set it yourself.",
+                "Pin: set it yourself.",
+                "Pin: set it yourself."
+            ]
+        );
     }
 }

@@ -1,26 +1,30 @@
 //! `tune` of a running VM: which live changes helped, and by how much.
 
-use super::{before_after, course, gain, guards_that_cost, value};
-use crate::engine::{Report, Section, Table, figures, words};
+use super::{before_after, course, differing, gain, guards_that_cost, value};
+use crate::engine::{Notice, Report, Section, Table, figures, words};
 use crate::number::{NONE, counted, percent};
 use crate::text::{Joined, only_if};
 use crate::view::{origin, vm};
 use vmtax_findings::{TuneFindings, TuneRow};
-use vmtax_model::{Candidate, LiveSetting, TunePhase, TuneRecord, TuneSpec, TuneStep, shell_line};
+use vmtax_model::{
+    Candidate, LiveSetting, TunePhase, TuneRecord, TuneSpec, TuneStep, VmFacts, shell_line,
+};
 use vmtax_recording::Recording;
 
 /// Makes the report of a tuning run of a running VM.
 pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'a> {
-    let measured = format!("measured for {:.0} s", found.outcome.seconds);
+    let seconds = found.outcome.seconds;
+    let is_measured = found.applied && seconds > 0.0;
+    let measured = is_measured.then(|| format!("measured for {seconds:.0} s"));
     Report {
         study: "compare",
         title: format!("Live settings of {}", vm::name(&found.vm)),
-        basis: vm::recorded(recording, &found.vm, found.applied.then_some(measured)),
+        basis: vm::recorded(recording, &found.vm, measured),
         answer: answer(found),
         next: next(recording, found),
         notices: super::notices(
             &found.outcome,
-            Vec::new(),
+            vec![Notice::notes("Also changed", differing(&found.moved))],
             guards_that_cost(&found.moved).collect(),
         ),
         sections: sections(found),
@@ -34,9 +38,7 @@ pub fn report<'a>(recording: &'a Recording, found: &'a TuneFindings) -> Report<'
 fn answer(found: &TuneFindings) -> String {
     let name = vm::name(&found.vm);
     let [first, others @ ..] = &found.outcome.candidates[..] else {
-        return format!(
-            "{name}: no change to try while it runs: no cause was found that a live setting addresses."
-        );
+        return nothing_to_try(&name, found);
     };
     if !found.applied {
         return format!("{name}: {}", to_try(&first.candidate, others.len()));
@@ -59,12 +61,26 @@ fn answer(found: &TuneFindings) -> String {
     })
 }
 
-/// "3 changes to try, first: Unpin its vCPUs (upper bound of the gain: 12 % of the time). Nothing was changed yet."
+/// "web01 (its disks were not observed): no change to try while it runs: no cause was found that `tune` can address."
+fn nothing_to_try(name: &str, found: &TuneFindings) -> String {
+    let unobserved = found.unobserved.as_ref();
+    let not = unobserved.map_or(String::new(), |what| format!(" ({what} were not observed)"));
+    let why = match found.outcome.not_tried.len() as u64 {
+        0 => ": no cause was found that `tune` can address".to_owned(),
+        1 => "; below is a remedy that `tune` does not try, with the reason".to_owned(),
+        n => format!("; below are {n} remedies that `tune` does not try, with the reasons"),
+    };
+    let may_see_more = unobserved.is_some() && found.vm.needs_root();
+    let as_root = only_if(may_see_more, " Run vmtax as root.");
+    format!("{name}{not}: no change to try while it runs{why}.{as_root}")
+}
+
+/// "3 changes to try, first: Unpin its vCPUs (its cause takes up to 12 % of the VM's time). Nothing was changed yet."
 fn to_try(first: &Candidate, others: usize) -> String {
     let most = match first.ceiling {
         0.0 => String::new(),
         ceiling => format!(
-            " (upper bound of the gain: {} of the time)",
+            " (its cause takes up to {} of the VM's time)",
             percent(ceiling)
         ),
     };
@@ -77,16 +93,20 @@ fn to_try(first: &Candidate, others: usize) -> String {
 }
 
 fn next(recording: &Recording, found: &TuneFindings) -> Vec<String> {
-    let argument = found.vm.argument();
+    let diagnose = format!("vmtax diagnose {}", found.vm.argument());
     let folder = shell_line(&[recording.folder.display().to_string()]);
     match (found.applied, found.is_on) {
-        (false, _) if found.outcome.candidates.is_empty() => {
-            vec![format!("vmtax diagnose {argument}")]
-        }
-        (false, _) => vec![format!("vmtax tune --vm {argument} --apply")],
+        (false, _) if found.outcome.candidates.is_empty() => vec![diagnose],
+        (false, _) => vec![command(&found.vm, " --apply")],
         (true, true) => vec![format!("vmtax undo {folder}")],
-        (true, false) => vec![format!("vmtax diagnose {argument}")],
+        (true, false) => vec![diagnose],
     }
+}
+
+/// Returns the command that tunes a VM, with these options: as root where only root may change the VM.
+pub fn command(vm: &VmFacts, options: &str) -> String {
+    let sudo = only_if(vm.needs_root(), "sudo ");
+    format!("{sudo}vmtax tune --vm {}{options}", vm.argument())
 }
 
 fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
@@ -101,8 +121,9 @@ fn sections(found: &TuneFindings) -> Vec<Section<'_>> {
 }
 
 fn changes(found: &TuneFindings) -> Table {
-    let at_most = "Upper bound: the fraction of the time that the cause takes.";
-    let table = super::changes(&found.outcome).column(figures("upper bound"), |row| {
+    let at_most = "Time affected: the most of the VM's time that the cause takes; of a disk the time in which requests wait. A latency \
+                   can fall by a larger part.";
+    let table = super::changes(&found.outcome).column(figures("time affected"), |row| {
         match row.candidate.ceiling {
             ceiling if ceiling > 0.0 => percent(ceiling),
             _ => NONE.to_owned(),
@@ -175,7 +196,10 @@ pub fn begins(spec: &TuneSpec, records: &[TuneRecord], step: &TuneStep) -> Optio
 mod tests {
     use super::*;
     use vmtax_findings::{BeforeAfter, Comparison, Estimate, TuneOutcome, TuneVerdict, Verdict};
-    use vmtax_model::{ChangeCost, Interval, LiveChange, LiveMetric, SettingValue, VmFacts};
+    use vmtax_model::{
+        Ability, AbilityName, ChangeCost, Interval, LiveChange, LiveMetric, Missing, NotTried,
+        SettingValue, VmFacts,
+    };
 
     fn row(action: &str, verdict: TuneVerdict) -> TuneRow<Candidate> {
         let setting = LiveSetting::DiskLimits {
@@ -214,6 +238,7 @@ mod tests {
                 ..VmFacts::unknown(7)
             },
             applied,
+            unobserved: None,
             metric: LiveMetric::Latency.label().to_owned(),
             moved: Vec::new(),
             is_on: false,
@@ -288,9 +313,47 @@ mod tests {
         );
         assert_eq!(
             answer(&found(vec![kept.clone(), kept.clone()], false)),
-            "db: 2 changes to try, first: Remove the I/O limits of disk0 (upper bound of the gain: 90 % of the time). Nothing was changed yet."
+            "db: 2 changes to try, first: Remove the I/O limits of disk0 (its cause takes up to 90 % of the VM's time). Nothing was changed yet."
         );
-        assert!(answer(&found(Vec::new(), true)).contains("no change to try"));
+        assert_eq!(
+            answer(&found(Vec::new(), true)),
+            "db: no change to try while it runs: no cause was found that `tune` can address."
+        );
         assert_eq!(settings(&kept), "I/O limits of d0: none");
+    }
+
+    #[test]
+    fn where_nothing_is_tried_the_answer_says_what_was_not_observed_and_what_is_left_to_do() {
+        let mut none = found(Vec::new(), false);
+        none.outcome.not_tried = vec![NotTried {
+            finding: "The main loop (TID 7) waits for a host CPU.".to_owned(),
+            action: "Pin the thread".to_owned(),
+            line: String::new(),
+            why: "set it yourself".to_owned(),
+        }];
+        assert_eq!(
+            answer(&none),
+            "db: no change to try while it runs; below is a remedy that `tune` does not try, with the reason."
+        );
+        none.outcome.not_tried.clear();
+        none.unobserved = Some("its disks".to_owned());
+        none.vm.abilities = vec![Ability {
+            what: AbilityName::SetAffinity,
+            missing: Some(Missing {
+                what: "host CPUs of its threads".to_owned(),
+                why: "the process belongs to another user".to_owned(),
+                fix: "run vmtax as root".to_owned(),
+            }),
+        }];
+        assert_eq!(
+            answer(&none),
+            "db (its disks were not observed): no change to try while it runs: no cause was found that `tune` can address. Run vmtax as root."
+        );
+        assert_eq!(
+            command(&none.vm, " --apply"),
+            "sudo vmtax tune --vm db --apply"
+        );
+        none.vm.abilities.clear();
+        assert_eq!(command(&none.vm, ""), "vmtax tune --vm db");
     }
 }

@@ -174,7 +174,8 @@ pub fn diagnosed(is_starved: bool) -> VmDiagnosis {
     });
     let mut host = super::host();
     host.cpu.online = 8;
-    vmtax_analysis::diagnosis(&samples, &host, Some(profile), None).unwrap()
+    let layers = is_starved.then(|| vm_requests(true));
+    vmtax_analysis::diagnosis(&samples, &host, Some(profile), layers).unwrap()
 }
 
 /// A running VM's requests: the host's device shows, or not; none of one disk is matched.
@@ -182,14 +183,19 @@ pub fn vm_requests(from_host: bool) -> VmLayers {
     let mut layers = of_run(Machine::KVM, &["vda, reads", "vdb, flushes"], from_host);
     matched(&mut layers.columns[0], 4_321, 4_315);
     matched(&mut layers.columns[1], 9, 0);
+    layers.columns[1].missing.push(Missing {
+        what: "the host's block device beneath vdb".to_owned(),
+        why: "qcow2 puts the guest's bytes elsewhere in the file, so they cannot be found on the device".to_owned(),
+        fix: "use a raw image on one disk".to_owned(),
+    });
     let reads = &layers.columns[0];
     let gavg = reads.traced.mean_ns / 1e3;
     let of_device = reads.rows.iter().filter(|row| row.layer == Layer::Device);
     let davg = of_device.map(|row| row.time.mean_ns).sum::<f64>() / 1e3;
     let requests = json!([
-        {"disk": "vda", "file": "/img/a.qcow2", "format": "qcow2", "thread": "iothread io0", "kind": "read", "requests": 4_321, "followed": 4_315,
+        {"disk": "vda", "file": "/img/a.raw", "format": "raw", "thread": "iothread io0", "kind": "read", "requests": 4_321, "followed": 4_315,
          "per_s": 432.1, "in_flight": 432.1 * gavg / 1e6, "gavg": summary(gavg), "kavg": summary(gavg - davg), "davg": summary(davg)},
-        {"disk": "vdb", "file": null, "format": null, "thread": "", "kind": "flush", "requests": 9, "followed": 0,
+        {"disk": "vdb", "file": "/img/b.qcow2", "format": "qcow2", "thread": "", "kind": "flush", "requests": 9, "followed": 0,
          "per_s": 0.9, "in_flight": 0.0, "gavg": summary(90.0), "kavg": null, "davg": null},
     ]);
     traced(&layers, &requests, &Value::Null)
@@ -282,12 +288,15 @@ fn moved() -> Value {
     json!([
         {"name": LiveMetric::Latency.label(), "unit": "ns", "before": 46e6, "after": 881e3, "comparison": ratio(0.02, "faster")},
         {"name": "p99 request latency", "unit": "ns", "before": 1e6, "after": 2e6, "comparison": ratio(2.0, "slower")},
-        {"name": LiveMetric::Run.label(), "unit": "fraction", "before": 0.0, "after": 0.12, "comparison": null},
+        {"name": LiveMetric::Requests.label(), "unit": "per second", "before": 41.0, "after": 157.5, "comparison": ratio(3.84, "faster")},
+        {"name": LiveMetric::Throughput.label(), "unit": "bytes per second", "before": 645e3, "after": 161e3, "comparison": ratio(0.25, "slower")},
+        {"name": LiveMetric::Run.label(), "unit": "fraction", "before": 0.059, "after": 0.13, "comparison": ratio(2.2, "differs")},
+        {"name": "run-queue wait of the vCPUs (%RDY)", "unit": "fraction", "before": 0.0, "after": 0.12, "comparison": null},
     ])
 }
 
 fn not_tried() -> Value {
-    json!([{"action": "Use raw images", "line": "qemu-img convert", "why": "needs a restart of the VM"}, {"action": "Pin", "line": "", "why": "needs your decision"}])
+    json!([{"finding": "qcow2 reads tables, too.", "action": "Use raw images", "line": "qemu-img convert", "why": "needs a restart of the VM"}, {"action": "Pin", "line": "", "why": "needs your decision"}])
 }
 
 /// A tuning of a running VM.
