@@ -121,8 +121,8 @@ pub(crate) fn qmp_line(vm: &VmRates, commands: &str) -> String {
     };
     let path: String = path.chars().flat_map(escape).collect();
     let json = format!("{{\"execute\":\"qmp_capabilities\"}}{commands}");
-    // The echo of some shells changes backslashes.
-    let echo: &[&str] = match json.contains('\\') {
+    // The echo of some shells changes backslashes, unless a quotation mark is behind them.
+    let echo: &[&str] = match json.replace("\\\"", "").contains('\\') {
         true => &["printf", "%s"],
         false => &["echo"],
     };

@@ -280,6 +280,8 @@ pub enum HostProblem {
     QemuIncomplete,
     NoGuestKernel,
     KernelFeatureMissing,
+    // Recordings before 0.1 have a name of its own for one that is not mounted.
+    #[serde(alias = "tracefs-not-mounted")]
     TracingNeedsRoot,
     KernelLockedDown,
     PerfEventParanoid,

@@ -265,9 +265,13 @@ impl ProbeSet {
         let [queued, begun] = WORK.map(|names| event("workqueue", names, own.clone()));
         self.bound.push(queued);
         self.free.push(begun);
-        // Whether a worker had to wait for a CPU.
-        let to_workers = Some("next_comm ~ \"kworker*\"".to_owned());
-        self.free.push(event("sched", SCHED[0], to_workers));
+        // Whether a worker had to wait for a CPU. Switches from the VM's own threads are recorded with them; the kernel takes a filter
+        // of a page.
+        let mut to_workers = "next_comm ~ \"kworker*\"".to_owned();
+        for tid in self.threads.iter().take(MOST_IN_FILTER) {
+            to_workers += &format!(" && prev_pid != {tid}");
+        }
+        self.free.push(event("sched", SCHED[0], Some(to_workers)));
     }
 
     /// The exits of a guest of KVM: QEMU's threads, and those of the kernel that work for it.
@@ -349,6 +353,8 @@ const TAP_CALLS: [&[&str]; 4] = [
 /// KVM's events of a guest's accesses to devices.
 const ACCESSES: [&str; 3] = ["kvm_pio", "kvm_mmio", "kvm_fast_mmio"];
 
+/// Threads that a filter of the kernel, of at most a page, has room for.
+const MOST_IN_FILTER: usize = 128;
 const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
 
 /// Work for the kernel's workers: queued, and begun.

@@ -54,7 +54,8 @@ fn style_of<S: IsTerminal + AsFd>(stream: &S) -> Style {
         .map(|size| usize::from(size.ws_col));
     // Of a pipe or file, and of a terminal that does not know its width.
     let wanted = || std::env::var("COLUMNS").ok()?.parse().ok();
-    let width = of_terminal.filter(|columns| *columns > 0).or_else(wanted);
+    let width = of_terminal.filter(|columns| *columns > 0);
+    let width = width.or_else(|| wanted().filter(|columns| *columns > 0));
     Style {
         width: width.map_or(DEFAULT_WIDTH, |width| width.min(MAX_WIDTH)),
         color: stream.is_terminal()

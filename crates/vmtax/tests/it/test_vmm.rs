@@ -189,7 +189,12 @@ fn what_is_planted_in_a_vm_of_an_unknown_vmm_is_named_and_nothing_else() {
     let file = entry["disks"][0]["file"].as_str().unwrap();
     assert!(file.ends_with("/disk.img"), "{entry:#}");
     let healthy = vm.diagnosis(&place, "healthy");
-    assert_eq!(healthy["causes"], Value::Array(Vec::new()), "{healthy:#}");
+    let causes = healthy["causes"].as_array().unwrap().iter();
+    // Other tests take the processors, too.
+    let others: Vec<&Value> = causes
+        .filter(|cause| cause["rule"] != "vm-run-queue-wait")
+        .collect();
+    assert!(others.is_empty(), "{healthy:#}");
     send(vm.pid(), Signal::STOP);
     let stopped = vm.diagnosis(&place, "stopped");
     assert_eq!(

@@ -20,6 +20,8 @@ pub(crate) struct Deferred {
     by_thread: HashMap<i32, EventWindow<Interrupt>>,
     /// By address of the work that waits: since when, and whose it is.
     waiting: HashMap<u64, (u64, i32)>,
+    /// Addresses of the work that each thread left: one for each irqfd that it writes.
+    works: HashMap<i32, BTreeSet<u64>>,
     /// Workers that have delivered one.
     workers: BTreeSet<i32>,
 }
@@ -28,6 +30,7 @@ impl Deferred {
     /// A thread leaves an interrupt to the kernel.
     pub fn queue(&mut self, at: u64, tid: i32, work: u64) {
         self.waiting.insert(work, (at, tid));
+        self.works.entry(tid).or_default().insert(work);
         let interrupt = Interrupt {
             queued: at,
             begun: None,
@@ -54,11 +57,14 @@ impl Deferred {
     }
 
     /// The interrupt that tells the guest what a thread has for it at `from`: one that it left to the kernel before and that no worker
-    /// has begun with, as the kernel queues no work twice; else the first that it leaves to it up to and with `to`.
+    /// has begun with, as the kernel queues no work twice; else the first that it leaves to it up to and with `to`. Of a thread that
+    /// writes several irqfds an earlier one may be another device's, and is left out.
     pub fn first(&self, tid: i32, from: u64, to: u64) -> Option<Interrupt> {
         let all = self.by_thread.get(&tid)?;
         let is_waiting = |left: &&Interrupt| left.begun.is_none_or(|(begun, _)| begun >= from);
-        let earlier = all.before(from).next().map(|(_, left)| left);
+        let has_one = self.works.get(&tid).is_some_and(|works| works.len() == 1);
+        let earlier = all.before(from).next().filter(|_| has_one);
+        let earlier = earlier.map(|(_, left)| left);
         let left = earlier.filter(is_waiting);
         left.or_else(|| Some(all.within(from, to).next()?.1))
             .copied()

@@ -233,6 +233,8 @@ impl HostWindow {
             HostEvent::Sched(what) => self.take_sched(event.moment(), what),
             HostEvent::Enter { nr, args } => self.take_entry(at, tid, nr, args),
             HostEvent::Exit => self.take_exit(at, tid),
+            // In an interrupt it is not the current thread's.
+            HostEvent::InterruptQueued(_) if event.interrupt => {}
             HostEvent::InterruptQueued(work) => self.deferred.queue(at, tid, work),
             HostEvent::InterruptBegun(work) => self.deferred.begin(at, tid, work),
             HostEvent::Woke => {
@@ -287,7 +289,7 @@ impl HostWindow {
             }
         }
         let deferred = &self.deferred;
-        // No event shows that a worker goes to sleep; but none is woken that does not.
+        // No event shows that a worker goes to sleep, but only one that sleeps is woken.
         if let Sched::Waking { tid } = what {
             if deferred.is_worker(tid) && self.tasks.now(tid) == Some(ThreadState::Running) {
                 let sleeps = ThreadState::Sleeping(Sleep::Other);

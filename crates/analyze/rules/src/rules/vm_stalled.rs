@@ -35,30 +35,46 @@ fn text(vm: &VmRates, queue: &StalledQueue) -> String {
     let kinds = queue.operations.map_or(String::new(), kinds);
     let seconds = queue.seconds;
     let lie = if queue.requests == 1 { "lies" } else { "lie" };
+    // Which process serves the queue is not known then.
+    let (first, server) = match has_served_elsewhere(vm) {
+        true => (
+            "The VMM or the device's process",
+            "the VMM or the device's process",
+        ),
+        false => ("QEMU", "QEMU"),
+    };
     let further = match vm.stalled_queues.len() - 1 {
         0 => String::new(),
-        n => format!(" In {} it is so, too.", counted(n as u64, "further queue")),
+        1 => " 1 further queue is stalled, too.".to_owned(),
+        n => format!(" {n} further queues are stalled, too."),
     };
     match queue.since_empty {
         Some(0) => format!(
-            "QEMU has taken {requests}{kinds} from the queue of {disk} and has completed none for {seconds:.1} s.{further}"
+            "{first} has taken {requests}{kinds} from the queue of {disk} and has completed none for {seconds:.1} s.{further}"
         ),
         Some(_) => format!(
-            "{requests}{kinds} of the guest {lie} in the queue of {disk} for {seconds:.1} s: QEMU completes none and does not empty the queue.{further}"
+            "{requests}{kinds} of the guest {lie} in the queue of {disk} for {seconds:.1} s: {server} completes none and does not empty the queue.{further}"
         ),
         None => format!(
-            "{requests}{kinds} of the guest {lie} in the queue of {disk} for {seconds:.1} s: QEMU completes none.{further}"
+            "{requests}{kinds} of the guest {lie} in the queue of {disk} for {seconds:.1} s: {server} completes none.{further}"
         ),
     }
 }
 
 /// The name of the disk where it is the only one that the VM can have.
 fn disk(vm: &VmRates) -> String {
-    let all_are_known = vm.vmm == Vmm::Qemu && vm.no_monitor.is_none();
+    let all_are_known = vm.vmm == Vmm::Qemu && vm.no_monitor.is_none() && !has_served_elsewhere(vm);
     match &vm.disks[..] {
         [only] if all_are_known => only.name.clone(),
         _ => "a virtio disk".to_owned(),
     }
+}
+
+/// Returns true for a VM with a disk that another process serves: QEMU keeps its queue's addresses, but not the disk.
+fn has_served_elsewhere(vm: &VmRates) -> bool {
+    let configuration = vm.settings.configuration.iter();
+    let mut disks = configuration.flat_map(|vm| &vm.disks);
+    disks.any(|disk| disk.bus.starts_with("vhost-user"))
 }
 
 fn kinds(operations: [u32; 4]) -> String {
@@ -76,8 +92,7 @@ fn kinds(operations: [u32; 4]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::Evidence;
-    use crate::test_evidence::findings;
+    use crate::test_evidence;
     use vmtax_findings::{DiskRates, VmRates};
     use vmtax_model::{ProcessStop, StalledQueue, Vmm};
 
@@ -99,14 +114,7 @@ mod tests {
     }
 
     fn says(vm: &VmRates) -> Vec<String> {
-        let evidence = Evidence {
-            vm: Some(vm),
-            ..Evidence::default()
-        };
-        findings("vm-stalled-requests", &evidence)
-            .into_iter()
-            .map(|text| text.replace('\u{a0}', " "))
-            .collect()
+        test_evidence::says("vm-stalled-requests", vm)
     }
 
     #[test]
@@ -131,6 +139,25 @@ mod tests {
             says(&other),
             [
                 "8 requests (7 reads, 1 flush) of the guest lie in the queue of a virtio disk for 3.9 s: Firecracker completes none."
+            ]
+        );
+    }
+
+    #[test]
+    fn a_disk_that_another_process_serves_is_not_named() {
+        let served = vmtax_model::ConfiguredDisk {
+            bus: "vhost-user-blk".to_owned(),
+            ..Default::default()
+        };
+        let mut vm = stalled(Some(0));
+        vm.settings.configuration = Some(vmtax_model::VmConfiguration {
+            disks: vec![served],
+            ..Default::default()
+        });
+        assert_eq!(
+            says(&vm),
+            [
+                "The VMM or the device's process has taken 8 requests (7 reads, 1 flush) from the queue of a virtio disk and has completed none for 3.9 s."
             ]
         );
     }

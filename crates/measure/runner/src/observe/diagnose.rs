@@ -129,6 +129,8 @@ fn counters(
             .next()
             .map(|sample| (sample.facts.clone(), sample.counters)))
     };
+    // The search takes time, which is not to be in the counters.
+    let queues = (level >= Level::Histograms).then(|| queues::find(pid));
     let (_, before) = sample()?.ok_or(RunError::NoVm { pid })?;
     let host_before = HostSample::take();
     let share = match spec.level {
@@ -139,22 +141,22 @@ fn counters(
     // Of a VM that does not run all requests stay where they are.
     let is_running =
         !matches!(before.state, Some(RunState::Stopped(_))) && before.process_stop.is_none();
-    let queues = match level >= Level::Histograms && is_running {
-        true => queues::stalled(pid, time, stop),
-        false => {
+    let mut missing = Vec::new();
+    let mut stalled = Vec::new();
+    match queues {
+        Some(Ok(queues)) if is_running => stalled = queues::stalled(queues, time, stop),
+        not_sampled => {
+            missing.extend(not_sampled.and_then(Result::err));
             wait(time, stop);
-            Ok(Vec::new())
         }
-    };
+    }
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid })?;
     let devices = vm.disks.iter().filter_map(|disk| disk.host_device);
     let host = HostSample::take().since(&host_before, pid, &devices.collect());
     after.settings.configuration = configuration_of(pid);
-    let mut missing = Vec::new();
-    match queues {
-        Ok(stalled) => after.stalled_queues = stalled,
-        Err(_) if vm.disks.is_empty() => {}
-        Err(not_read) => missing.push(not_read),
+    after.stalled_queues = stalled;
+    if vm.disks.is_empty() {
+        missing.clear();
     }
     if level >= Level::Histograms {
         // Nothing of a process that is stopped answers.

@@ -1,7 +1,6 @@
 //! Requests that stay in the virtqueues of a running VM, read from the guest's memory: without its monitor, and of any VMM.
 
 use super::observer::{Stop, wait};
-use std::io;
 use std::time::{Duration, Instant};
 use vmtax_model::{Missing, StalledQueue};
 use vmtax_vmm::ring::{BlockRequest, Operation, Virtqueue, Virtqueues};
@@ -11,30 +10,43 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// A healthy disk completes a request sooner.
 const MIN_STALL: Duration = Duration::from_secs(1);
 
-/// Samples the virtqueues of a VM until the time has passed or `stop` says so. Returns those of disks in which requests stayed for a
-/// second and more until the end.
+/// Finds the virtqueues of a VM.
 ///
 /// # Errors
-/// [`Missing`] where the memory of its process cannot be read; the time has passed then, too.
+/// [`Missing`] where the memory of its process cannot be read, or not all of it was.
+pub(super) fn find(pid: i32) -> Result<Virtqueues, Missing> {
+    let not_known = |why: String, fix: &str| Missing {
+        what: "requests that stay in virtqueues".to_owned(),
+        why,
+        fix: fix.to_owned(),
+    };
+    let queues = Virtqueues::find(pid).map_err(|error| {
+        let why = format!("the memory of process {pid} cannot be read ({error})");
+        not_known(why, "run vmtax as root")
+    })?;
+    match queues.searched().is_complete {
+        true => Ok(queues),
+        false => Err(not_known(
+            format!("the memory of process {pid} is too large to be searched for them"),
+            "",
+        )),
+    }
+}
+
+/// Samples the virtqueues of a VM until the time has passed or `stop` says so. Returns those of disks in which requests stayed for a
+/// second and more until the end.
 pub(super) fn stalled(
-    pid: i32,
+    mut queues: Virtqueues,
     time: Duration,
     stop: &Stop<'_>,
-) -> Result<Vec<StalledQueue>, Missing> {
+) -> Vec<StalledQueue> {
     let begun = Instant::now();
     let left = || time.saturating_sub(begun.elapsed());
-    let mut queues = match Virtqueues::find(pid) {
-        Ok(queues) => queues,
-        Err(error) => {
-            wait(left(), stop);
-            return Err(not_read(pid, &error));
-        }
-    };
     while !left().is_zero() && !stop() {
         wait(SAMPLE_INTERVAL.min(left()), stop);
         queues.sample();
     }
-    Ok(queues.confirmed().iter().filter_map(of_disk).collect())
+    queues.confirmed().iter().filter_map(of_disk).collect()
 }
 
 /// A queue of a disk, if requests stay in it.
@@ -61,12 +73,4 @@ fn operations(requests: &[BlockRequest]) -> [u32; 4] {
         same.filter(|request| request.operation == operation)
             .count() as u32
     })
-}
-
-fn not_read(pid: i32, error: &io::Error) -> Missing {
-    Missing {
-        what: "requests that stay in virtqueues".to_owned(),
-        why: format!("the memory of process {pid} cannot be read ({error})"),
-        fix: "run vmtax as root".to_owned(),
-    }
 }

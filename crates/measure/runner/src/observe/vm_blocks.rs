@@ -166,7 +166,7 @@ fn probes(vm: &Vm, devices: &Devices, facts: &VmFacts, of_kernel: bool) -> Probe
     let checkpoints = of_class.checkpoints();
     let mut set = ProbeSet::host(checkpoints, &threads, behind, is_kvm, probes, missing)
         .among_others(&devices.doorbells());
-    if is_kvm && !facts.vmm.is_qemu() {
+    if is_kvm && !facts.vmm.is_qemu() && devices.class == DeviceClass::Disk {
         // QEMU's interrupts are messages, which its own threads deliver.
         match function_address(INTERRUPT_BY_WORKER) {
             Some(function) => set.add_interrupts_by_workers(function),

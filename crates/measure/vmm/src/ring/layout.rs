@@ -1,5 +1,5 @@
-//! Where the guest's physical memory lies in its VMM's process. Nothing outside tells that: the known layouts are tried, and the one
-//! that makes sense of what the guest wrote is right.
+//! Where the guest's physical memory lies in its VMM's process. The kernel does not show it: the known layouts are
+//! tried, and the one that makes sense of what the guest wrote is right.
 
 use super::memory::Range;
 

@@ -24,10 +24,14 @@ use queue::Followed;
 use records::{Record, search};
 use snapshot::{DESCRIPTOR, Fault, Ring};
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// More queues of a VM are not followed.
 const MAX_QUEUES: usize = 512;
+/// A sample of all queues takes no longer, whatever a guest wrote.
+const MAX_SAMPLE: Duration = Duration::from_millis(20);
+/// What the search found is read no longer than this.
+const MAX_CHECKS: Duration = Duration::from_secs(1);
 /// Numbers of descriptors that a packed queue may have here.
 const SMALLEST: u32 = 8;
 const LARGEST: u32 = 1024;
@@ -69,8 +73,12 @@ impl Virtqueues {
     /// Reads all queues once more.
     pub fn sample(&mut self) {
         let now = Instant::now();
+        let until = now + MAX_SAMPLE;
         for queue in &mut self.queues {
-            queue.sample(&self.memory, now);
+            match Instant::now() < until {
+                true => queue.sample(&self.memory, now, until),
+                false => queue.skip(),
+            }
         }
     }
 
@@ -93,10 +101,15 @@ fn confirmed(queues: &[Followed]) -> Vec<Virtqueue> {
 
 /// The queues whose addresses are in the VMM's own memory and lead to what may be one in the guest's.
 fn find(memory: &dyn Memory, own: &[Range], guest: &[Range]) -> (Vec<Followed>, Searched) {
-    let (records, searched) = search(memory, own);
+    let (records, mut searched) = search(memory, own);
     let layouts = Layout::candidates(guest);
     let mut queues: Vec<Followed> = Vec::new();
+    let until = Instant::now() + MAX_CHECKS;
     for record in records {
+        if Instant::now() > until {
+            searched.is_complete = false;
+            break;
+        }
         for (areas, layouts) in places(&record, &layouts, guest) {
             let Some(ring) = ring(memory, &record, areas) else {
                 continue;
@@ -197,7 +210,7 @@ pub fn read_bytes(own: &[u8], before: &[u8], after: &[u8]) -> Vec<Virtqueue> {
         let now = Instant::now();
         queues
             .iter_mut()
-            .for_each(|queue| queue.sample(&memory, now));
+            .for_each(|queue| queue.sample(&memory, now, now + MAX_SAMPLE));
     }
     confirmed(&queues)
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const MIN_REQUESTS: u64 = 100;
 /// More of the requests in flight are not read.
 const MAX_READ: usize = 64;
+/// Samples in which no layout made sense of the requests in flight, after which those of the queue are no longer read: it is no disk's.
+const MAX_MISSES: u32 = 16;
 
 /// A virtqueue, as its memory shows it: what the guest's driver and the VMM wrote there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +33,12 @@ pub struct Virtqueue {
     pub since_empty: Option<u32>,
     /// Requests that the rings and the samples of them show to be served.
     pub served: u64,
-    /// True if a request in flight was read as one of a disk on virtio-blk, and none as something else.
+    /// True if requests in flight were read as those of a disk on virtio-blk.
     pub is_disk: bool,
-    /// Requests in flight, of a disk; `None` where they could not be read as such, or not all are known.
+    /// Requests in flight, of a disk; `None` where they could not be read as such, or not all are known: those of a packed queue never
+    /// are, as a request that is used late leaves its slot to others.
     pub requests: Option<Vec<BlockRequest>>,
-    /// Time for which requests were in flight and none was used, and their number at its begin.
+    /// Time for which requests were in flight and none was used, and their number at its start.
     pub stall: Option<(Duration, u32)>,
 }
 
@@ -50,7 +53,8 @@ pub(super) struct Followed {
     snapshot: Option<Snapshot>,
     requests: Option<Vec<BlockRequest>>,
     served: u64,
-    is_disk: Option<bool>,
+    is_disk: bool,
+    misses: u32,
     is_contradicted: bool,
     /// Since when no request was used, and the number in flight then.
     still: Option<(Instant, u32)>,
@@ -67,7 +71,8 @@ impl Followed {
             snapshot: None,
             requests: None,
             served: 0,
-            is_disk: None,
+            is_disk: false,
+            misses: 0,
             is_contradicted: false,
             still: None,
         }
@@ -78,8 +83,13 @@ impl Followed {
         (self.ring.format, self.ring.areas) == (ring.format, ring.areas)
     }
 
-    /// Reads the queue once more.
-    pub fn sample(&mut self, memory: &dyn Memory, now: Instant) {
+    /// Forgets what the last sample showed: what happens from now on is not seen.
+    pub fn skip(&mut self) {
+        (self.still, self.snapshot, self.requests) = (None, None, None);
+    }
+
+    /// Reads the queue once more, and its requests unless that is after `until`.
+    pub fn sample(&mut self, memory: &dyn Memory, now: Instant, until: Instant) {
         if self.is_contradicted {
             return;
         }
@@ -91,7 +101,7 @@ impl Followed {
                 return;
             }
             Err(Fault::Busy | Fault::NotReadable) => {
-                (self.still, self.snapshot) = (None, None);
+                self.skip();
                 return;
             }
         };
@@ -101,8 +111,8 @@ impl Followed {
         if !is_still || self.still.is_none_or(|(_, lying)| lying == 0) {
             self.still = Some((now, snapshot.in_flight()));
         }
-        if !self.is_contradicted {
-            self.read_requests(memory, &snapshot);
+        if !self.is_contradicted && (self.is_disk || self.misses < MAX_MISSES) {
+            self.read_requests(memory, &snapshot, until);
         }
         self.snapshot = Some(snapshot);
     }
@@ -131,8 +141,8 @@ impl Followed {
         }
     }
 
-    /// Reads the requests in flight, by the first layout that makes sense of all of them.
-    fn read_requests(&mut self, memory: &dyn Memory, snapshot: &Snapshot) {
+    /// Reads the requests in flight, by the layouts that make sense of all of them.
+    fn read_requests(&mut self, memory: &dyn Memory, snapshot: &Snapshot, until: Instant) {
         let slots = match (&self.ring.format, &self.heads) {
             (Format::Packed, _) => Some(snapshot.slots.clone()),
             (_, heads) => heads.as_ref().and_then(|heads| heads.in_flight(snapshot)),
@@ -148,13 +158,17 @@ impl Followed {
         let read = |layout: &Layout| -> Option<Vec<BlockRequest>> {
             let slots = slots.iter().take(MAX_READ);
             slots
-                .map(|slot| request(memory, layout, format, (table, size), *slot))
+                .map(|slot| {
+                    let is_in_time = Instant::now() < until;
+                    let one = || request(memory, layout, format, (table, size), *slot);
+                    is_in_time.then(one)?
+                })
                 .collect()
         };
-        let found = self.layouts.iter().enumerate();
-        let found = found
-            .filter_map(|(n, layout)| Some((n, read(layout)?)))
-            .next();
+        let found = self.layouts.iter();
+        let found: Vec<(Layout, Vec<BlockRequest>)> = found
+            .filter_map(|layout| Some((layout.clone(), read(layout)?)))
+            .collect();
         // A request that was used meanwhile may be another one by now.
         let is_unchanged = self
             .ring
@@ -163,17 +177,16 @@ impl Followed {
         if !is_unchanged {
             return;
         }
-        match found {
-            Some((n, requests)) => {
-                self.layouts.swap(0, n);
-                self.layouts.truncate(1);
-                self.is_disk.get_or_insert(true);
-                self.requests = Some(requests);
-            }
-            // A slot of a packed queue may be that of a request that is used already.
-            None if format == Format::Split => self.is_disk = Some(false),
-            None => {}
+        let (layouts, mut requests): (Vec<Layout>, Vec<_>) = found.into_iter().unzip();
+        if layouts.is_empty() {
+            // A page may be out of memory, and a slot of a packed queue that of a request that is used already.
+            self.misses = self.misses.saturating_add(1);
+            return;
         }
+        self.layouts = layouts;
+        self.is_disk = true;
+        let is_one = requests.windows(2).all(|pair| pair[0] == pair[1]);
+        self.requests = requests.pop().filter(|_| is_one && format == Format::Split);
     }
 
     /// The queue as it was last read; `None` unless that was a queue that has served [`MIN_REQUESTS`] requests, without a contradiction.
@@ -189,10 +202,11 @@ impl Followed {
             in_flight: snapshot.in_flight(),
             since_empty: snapshot.since_empty(),
             served: self.served,
-            is_disk: self.is_disk == Some(true),
-            requests: self.requests.clone().filter(|requests| {
-                self.is_disk == Some(true) && requests.len() == snapshot.in_flight() as usize
-            }),
+            is_disk: self.is_disk,
+            requests: self
+                .requests
+                .clone()
+                .filter(|requests| requests.len() == snapshot.in_flight() as usize),
             stall: stall.map(|(since, lying)| (now.saturating_duration_since(since), lying)),
         })
     }

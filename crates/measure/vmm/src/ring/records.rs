@@ -15,7 +15,7 @@ const OVERLAP: u64 = 16;
 const MAX_BYTES: u64 = 1 << 30;
 /// The search ends after this.
 const MAX_TIME: Duration = Duration::from_secs(2);
-/// More of them are not followed.
+/// More of a format are not followed.
 const MAX_RECORDS: usize = 1 << 12;
 /// Alignments that drivers give the used ring of a split queue: what the standard demands, a cache line, a page.
 const ALIGNMENTS: [u64; 3] = [4, 64, PAGE];
@@ -43,22 +43,32 @@ pub struct Searched {
 pub(super) fn search(memory: &dyn Memory, mappings: &[Range]) -> (BTreeSet<Record>, Searched) {
     let begun = Instant::now();
     let mut found = BTreeSet::new();
+    let (mut splits, mut packed) = (0, 0);
     let mut searched = Searched {
         is_complete: true,
         ..Searched::default()
     };
     let chunks = mappings.iter().flat_map(present_chunks(memory));
     for chunk in chunks {
-        let is_over =
-            begun.elapsed() > MAX_TIME || searched.bytes >= MAX_BYTES || found.len() >= MAX_RECORDS;
-        if is_over {
+        if begun.elapsed() > MAX_TIME || searched.bytes >= MAX_BYTES {
             searched.is_complete = false;
             break;
         }
         let mut bytes = vec![0; chunk.length as usize];
         if memory.read(chunk.start, &mut bytes) {
             searched.bytes += chunk.length;
-            found.extend(records(&bytes));
+            for record in records(&bytes) {
+                // Other words are taken for addresses of packed queues by the thousand, and must not hide split ones.
+                let of_format = match record.format {
+                    Format::Split => &mut splits,
+                    Format::Packed => &mut packed,
+                };
+                if *of_format < MAX_RECORDS {
+                    *of_format += usize::from(found.insert(record));
+                } else {
+                    searched.is_complete = false;
+                }
+            }
         }
     }
     searched.time = begun.elapsed();

@@ -198,7 +198,7 @@ fn a_stall_begins_when_the_last_request_was_used() {
     let begin = Instant::now();
     let mut stall = |guest: &Guest, seconds: u64| {
         let now = begin + Duration::from_secs(seconds);
-        queues[0].sample(&memory(guest), now);
+        queues[0].sample(&memory(guest), now, now + MAX_SAMPLE);
         queues[0].confirmed(now).unwrap().stall
     };
     assert_eq!(stall(&guest, 0), None, "it is empty");

@@ -201,14 +201,7 @@ fn guards_that_cost(rows: &[BeforeAfter]) -> impl Iterator<Item = String> + '_ {
 
 /// Returns a note for each figure that is shown to differ with what is kept, and of which neither direction is better.
 fn differing(rows: &[BeforeAfter]) -> Vec<String> {
-    let text = |row: &BeforeAfter| {
-        let verb = if row.after > row.before {
-            "rises"
-        } else {
-            "falls"
-        };
-        format!("{} {verb}: {}.", capitalized(&row.name), arrow(row))
-    };
+    let text = |row: &BeforeAfter| format!("{} changes: {}.", capitalized(&row.name), arrow(row));
     with_verdict(rows, Verdict::Differs).map(text).collect()
 }
 
