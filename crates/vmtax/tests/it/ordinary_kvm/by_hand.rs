@@ -87,19 +87,18 @@ impl ByHand {
         self.qemu.0.id()
     }
 
+    /// A thread of the VM by a part of its name. Before Linux 6.4 a vhost worker is a thread of the kernel, named after QEMU's process.
     fn thread(&self, name: &str) -> String {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()))
-            .unwrap()
-            .flatten();
-        let named = |task: &fs::DirEntry| {
-            fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.contains(name))
+        let pid = self.pid();
+        let find = |folder: String, name: &str| {
+            let tasks = fs::read_dir(folder).unwrap().flatten();
+            let mut named = tasks.filter(|task| {
+                fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.contains(name))
+            });
+            named.next()?.file_name().into_string().ok()
         };
-        tasks
-            .into_iter()
-            .find(named)
-            .unwrap()
-            .file_name()
-            .into_string()
+        let own = find(format!("/proc/{pid}/task"), name);
+        own.or_else(|| find("/proc".to_owned(), &format!("{name}-{pid}")))
             .unwrap()
     }
 }
@@ -324,7 +323,7 @@ fn requests_of_a_volume_and_of_a_file_on_one_are_followed_to_it() {
 #[ignore = "needs the box"]
 fn a_vhost_worker_that_gets_no_cpu_is_found() {
     let vm = by_hand();
-    let (worker, vcpu) = (vm.thread("vhost-"), vm.thread("CPU 0/KVM"));
+    let (worker, vcpu) = (vm.thread("vhost"), vm.thread("CPU 0/KVM"));
     let found = {
         let _ping = Ends::start("ping", &format!("-q -i 0.05 -w 300 {ADDRESS}"));
         host("taskset", &["-pc", "0", &vcpu]);
@@ -530,7 +529,8 @@ fn each_request_of_disks_without_virtqueues_is_followed_and_counted() {
             column["matched"], column["rows"]
         );
         assert_eq!(all, done, "{said}");
-        assert!(followed >= 0.999 * all, "{said}");
+        // Of few requests one may be under way where the trace begins.
+        assert!(all - followed <= (0.001 * all).max(1.0), "{said}");
         let rows = column["rows"].as_array().unwrap();
         let explained: f64 = rows.iter().map(|row| number(&row["percent"])).sum();
         assert!((98.0..=102.0).contains(&explained), "{explained}, {said}");
