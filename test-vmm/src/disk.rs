@@ -42,7 +42,7 @@ pub struct Disk {
 /// A request of the guest.
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// Its first descriptor.
+    /// Index of the first descriptor.
     head: u16,
     kind: u32,
     offset: u64,

@@ -25,7 +25,7 @@ use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How the disk's thread reads and writes the image.
+/// Engine by which the disk's thread reads and writes the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Engine {
     /// One request at a time, by `pread` and `pwrite`.

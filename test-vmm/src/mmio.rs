@@ -32,7 +32,7 @@ const DRIVER_OK: u32 = 4;
 const QUEUE_NOTIFY: u64 = 0x50;
 const CONFIG: u64 = 0x100;
 
-/// What devices share with their thread.
+/// State that a device shares with its thread.
 pub struct Doorbells {
     /// The guest's notification.
     pub kick: EventFd,

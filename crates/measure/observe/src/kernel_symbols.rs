@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use vmtax_trace::stacks::kallsyms_line;
 
 /// Returns the address of a function of the kernel or its modules; `None` for one that it does not have, and where
 /// `kernel.kptr_restrict` hides addresses from this user.
@@ -9,15 +10,12 @@ pub fn function_address(name: &str) -> Option<u64> {
     address_in(BufReader::new(File::open("/proc/kallsyms").ok()?), name)
 }
 
-/// Reads lines of `ffffffff81285600 t irqfd_inject`, with the module's name behind where there is one.
 fn address_in(symbols: impl BufRead, name: &str) -> Option<u64> {
     let mut lines = symbols.lines().map_while(Result::ok);
-    let address = lines.find_map(|line| {
-        let mut words = line.split_whitespace();
-        let (address, _, symbol) = (words.next()?, words.next()?, words.next()?);
-        (symbol == name).then(|| u64::from_str_radix(address, 16).ok())?
-    })?;
-    (address != 0).then_some(address)
+    lines.find_map(|line| {
+        let (address, symbol) = kallsyms_line(&line)?;
+        (symbol == name).then_some(address)
+    })
 }
 
 #[cfg(test)]

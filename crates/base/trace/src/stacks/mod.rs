@@ -16,7 +16,7 @@ pub use files::{FileSource, LocalFiles};
 pub use names::{Names, build};
 pub use samples::{SampledStacks, take, text};
 pub use space::{CodeLocation, CodeOwner, LoadedModule, Registers, Space, UnwindEnd};
-pub use symbols::Kernel;
+pub use symbols::{Kernel, kallsyms_line};
 
 use std::path::PathBuf;
 

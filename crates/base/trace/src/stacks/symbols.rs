@@ -258,7 +258,9 @@ fn module_range(line: &str) -> Option<Range<u64>> {
     Some(at..at.checked_add(size)?)
 }
 
-fn kallsyms_line(line: &str) -> Option<(u64, &str)> {
+/// Reads a line of /proc/kallsyms, `ffffffff81285600 t irqfd_inject`: a function's address and name; `None` for data, and for an address
+/// that is hidden.
+pub fn kallsyms_line(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let at = u64::from_str_radix(words.next()?, 16)
         .ok()

@@ -141,23 +141,20 @@ fn counters(
     // Of a VM that does not run all requests stay where they are.
     let is_running =
         !matches!(before.state, Some(RunState::Stopped(_))) && before.process_stop.is_none();
-    let mut missing = Vec::new();
-    let mut stalled = Vec::new();
-    match queues {
-        Some(Ok(queues)) if is_running => stalled = queues::stalled(queues, time, stop),
+    let (stalled, not_known) = match queues {
+        Some(Ok(queues)) if is_running => (queues::stalled(queues, time, stop), None),
         not_sampled => {
-            missing.extend(not_sampled.and_then(Result::err));
             wait(time, stop);
+            (Vec::new(), not_sampled.and_then(Result::err))
         }
-    }
+    };
     let (vm, mut after) = sample()?.ok_or(RunError::Ended { pid })?;
     let devices = vm.disks.iter().filter_map(|disk| disk.host_device);
     let host = HostSample::take().since(&host_before, pid, &devices.collect());
     after.settings.configuration = configuration_of(pid);
     after.stalled_queues = stalled;
-    if vm.disks.is_empty() {
-        missing.clear();
-    }
+    let has_disks = !vm.disks.is_empty();
+    let mut missing: Vec<Missing> = not_known.into_iter().filter(|_| has_disks).collect();
     if level >= Level::Histograms {
         // Nothing of a process that is stopped answers.
         let vm = fleet.vm(pid).filter(|_| after.process_stop.is_none());

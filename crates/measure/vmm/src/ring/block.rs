@@ -16,7 +16,7 @@ const STATUS: u32 = 1;
 /// A request of a disk as the guest wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRequest {
-    /// What the guest asks for.
+    /// Operation that the guest asks for.
     pub operation: Operation,
     /// First sector, of 512 bytes.
     pub sector: u64,
@@ -24,7 +24,7 @@ pub struct BlockRequest {
     pub bytes: u64,
 }
 
-/// What a request of virtio-blk asks for.
+/// Operation of a request of virtio-blk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// `VIRTIO_BLK_T_IN`.

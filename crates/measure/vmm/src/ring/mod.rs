@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 const MAX_QUEUES: usize = 512;
 /// A sample of all queues takes no longer, whatever a guest wrote.
 const MAX_SAMPLE: Duration = Duration::from_millis(20);
-/// What the search found is read no longer than this.
+/// Records that the search found are checked no longer than this.
 const MAX_CHECKS: Duration = Duration::from_secs(1);
 /// Numbers of descriptors that a packed queue may have here.
 const SMALLEST: u32 = 8;

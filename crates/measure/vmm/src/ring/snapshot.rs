@@ -38,7 +38,7 @@ pub(super) struct Ring {
 /// Why a queue could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Its memory cannot be read now.
+    /// The queue's memory cannot be read now.
     NotReadable,
     /// It moved on each time that it was read.
     Busy,

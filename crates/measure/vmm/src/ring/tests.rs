@@ -120,7 +120,7 @@ fn a_queue_of_few_requests_or_of_no_vmm_is_not_confirmed() {
     assert_eq!(found(&of_another_kernel, 60, 10), 0);
 }
 
-/// What a guest writes into its rings, with its name.
+/// Name of a forgery, and the function by which a guest writes it into its rings.
 type Forgery<'a> = (&'static str, &'a dyn Fn(&mut Guest));
 
 #[test]
