@@ -1,12 +1,9 @@
 //! Requests of a disk on virtio-blk (virtio 1.2, 5.2.6), by the chain of descriptors that the guest made of each.
 
+use super::descriptor::{CHAIN_FLAGS, DESCRIPTOR, Descriptor, Format, INDIRECT, NEXT, WRITE};
 use super::layout::Layout;
 use super::memory::Memory;
-use super::snapshot::{CHAIN_FLAGS, DESCRIPTOR, Format};
 
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
 /// Longest chain that is read: the Linux driver takes 254 segments at most.
 const MAX_CHAIN: usize = 1024;
 /// Length of a request's header, and of its status behind the data, bytes.
@@ -46,38 +43,6 @@ impl Operation {
             8 | 10 | 11 | 13..=26 => Some(Operation::Other),
             _ => None,
         }
-    }
-}
-
-/// A descriptor: bytes of the guest's memory.
-#[derive(Debug, Clone, Copy)]
-struct Descriptor {
-    address: u64,
-    length: u32,
-    flags: u16,
-    next: u16,
-}
-
-impl Descriptor {
-    fn read(memory: &dyn Memory, address: u64, format: Format) -> Option<Descriptor> {
-        let mut bytes = [0; DESCRIPTOR as usize];
-        memory.read(address, &mut bytes).then_some(())?;
-        let number = u128::from_le_bytes(bytes);
-        let (third, fourth) = ((number >> 96) as u16, (number >> 112) as u16);
-        let (flags, next) = match format {
-            Format::Split => (third, fourth),
-            Format::Packed => (fourth & CHAIN_FLAGS, third),
-        };
-        Some(Descriptor {
-            address: number as u64,
-            length: (number >> 64) as u32,
-            flags,
-            next,
-        })
-    }
-
-    fn has(&self, flag: u16) -> bool {
-        self.flags & flag != 0
     }
 }
 

@@ -39,8 +39,8 @@ impl Heads {
         let (available, used) = (newest(&snapshot.heads), newest(&snapshot.used_heads));
         let parts = parts(snapshot, available.keys());
         let is_no_head = |slot: u16| {
-            let link = snapshot.links.get(usize::from(slot));
-            parts.contains(&slot) || link.is_some_and(|link| !link.is_written)
+            let descriptor = snapshot.table.get(usize::from(slot));
+            parts.contains(&slot) || descriptor.is_some_and(|own| !own.is_written())
         };
         let state = |head: u16| match (available.get(&head), used.get(&head)) {
             // It was used at or behind the position at which it was made available: not before that.
@@ -132,7 +132,7 @@ impl Heads {
 /// The descriptors behind these heads, which were made available lately: as one was written then, as part of a chain, it is none that has
 /// been in flight as a head for longer.
 fn parts<'a>(snapshot: &Snapshot, heads: impl Iterator<Item = &'a u16>) -> BTreeSet<u16> {
-    let next = |slot: u16| snapshot.links.get(usize::from(slot))?.next;
+    let next = |slot: u16| snapshot.table.get(usize::from(slot))?.next();
     let mut parts = BTreeSet::new();
     for head in heads {
         let mut slot = next(*head);

@@ -3,6 +3,7 @@
 //! confirmed is not returned.
 
 mod block;
+mod descriptor;
 mod heads;
 mod layout;
 mod memory;
@@ -13,16 +14,17 @@ mod snapshot;
 mod tests;
 
 pub use block::{BlockRequest, Operation};
+pub use descriptor::Format;
 pub use queue::Virtqueue;
 pub use records::Searched;
-pub use snapshot::Format;
 
 use crate::kvm::holders::{guest_mappings, maps, own_mappings};
+use descriptor::DESCRIPTOR;
 use layout::Layout;
 use memory::{Bytes, Memory, ProcessMemory, Range};
 use queue::Followed;
 use records::{Record, search};
-use snapshot::{DESCRIPTOR, Fault, Ring};
+use snapshot::{Fault, Ring};
 use std::io;
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,11 @@
 //! A virtqueue that is followed: its positions, the requests in flight, and whether it is one at all.
 
 use super::block::{BlockRequest, request};
+use super::descriptor::Format;
 use super::heads::Heads;
 use super::layout::Layout;
 use super::memory::Memory;
-use super::snapshot::{Fault, Format, Ring, Snapshot};
+use super::snapshot::{Fault, Ring, Snapshot};
 use std::time::{Duration, Instant};
 
 /// A queue that served fewer requests is not known to be one.

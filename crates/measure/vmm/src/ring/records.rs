@@ -2,8 +2,9 @@
 //! order of the registers they were written to, and forgets them when the device is reset. So no queue of a firmware, or of a
 //! kernel that no longer runs, is taken for one that is served.
 
+use super::descriptor::{DESCRIPTOR, Format};
 use super::memory::{Memory, PAGE, Range};
-use super::snapshot::{DESCRIPTOR, Format, MAX_SIZE};
+use super::snapshot::MAX_SIZE;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

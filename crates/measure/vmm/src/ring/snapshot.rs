@@ -1,29 +1,17 @@
 //! One consistent reading of a virtqueue (virtio 1.2, 2.7 and 2.8): how far its driver and its device are.
 
+use super::descriptor::{CHAIN_FLAGS, DESCRIPTOR, Descriptor, Format};
 use super::memory::Memory;
 
 /// A queue has at most so many descriptors.
 pub(super) const MAX_SIZE: u32 = 1 << 15;
-/// Size of a descriptor, bytes.
-pub(super) const DESCRIPTOR: u64 = 16;
 /// The queue may move on while it is read: number of tries.
 const TRIES: usize = 8;
 /// Bits of a descriptor of a packed queue: made available, used, by the lap of the one who did so.
 const AVAILABLE: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
-/// Other bits that a descriptor may have: next, write, indirect.
-pub(super) const CHAIN_FLAGS: u16 = 7;
 /// Bit of the driver's and the device's event area with its lap.
 const LAP: u16 = 1 << 15;
-
-/// Format of a virtqueue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Format {
-    /// A table of descriptors, a ring of available heads, a ring of used ones.
-    Split,
-    /// One ring of descriptors.
-    Packed,
-}
 
 /// A virtqueue by its areas' addresses in the VMM's process: descriptors; available ring or driver event area; used ring or device event
 /// area.
@@ -60,30 +48,9 @@ pub(super) struct Snapshot {
     pub heads: Vec<u16>,
     pub used_heads: Vec<u16>,
     /// The table of a split queue.
-    pub links: Vec<Link>,
+    pub table: Vec<Descriptor>,
     /// Slots of a packed queue whose requests are not used.
     pub slots: Vec<u16>,
-}
-
-/// A descriptor in the table of a split queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Link {
-    /// The driver has written it.
-    pub is_written: bool,
-    /// The next one in its chain.
-    pub next: Option<u16>,
-}
-
-impl Link {
-    fn read(bytes: &[u8]) -> Link {
-        // An older driver links those that it has not written yet: address and length are 0.
-        let is_written = bytes.iter().take(12).any(|byte| *byte != 0);
-        let next = match bytes {
-            [.., flags, _, low, high] if flags & 1 != 0 => Some(u16::from_le_bytes([*low, *high])),
-            _ => None,
-        };
-        Link { is_written, next }
-    }
 }
 
 impl Snapshot {
@@ -172,9 +139,10 @@ impl Ring {
                 doorbell_at: Some(u32::from(doorbell_at)).filter(|at| *at != 0),
                 heads: newest(made, made_later, &head)?,
                 used_heads: newest(done, done_later, &used_head)?,
-                links: descriptors
-                    .chunks(DESCRIPTOR as usize)
-                    .map(Link::read)
+                table: descriptors
+                    .chunks_exact(DESCRIPTOR as usize)
+                    .filter_map(|bytes| bytes.try_into().ok())
+                    .map(|bytes| Descriptor::of(bytes, Format::Split))
                     .collect(),
                 slots: Vec::new(),
             });
@@ -233,7 +201,7 @@ impl Ring {
                 doorbell_at,
                 heads: Vec::new(),
                 used_heads: Vec::new(),
-                links: Vec::new(),
+                table: Vec::new(),
                 slots: slots.collect(),
             });
         }
